@@ -447,7 +447,7 @@ def read_steps() -> Panel:
         "waiting for the disk.",
         "Most of it in data read, at the speed of the device, or next to nothing where the cache has the data.",
         "queue: workers are full. metadata: the cache lacks the objects' metadata; see Metadata cache misses.",
-        ("OsdOpThreadsSaturated", "DiskSaturated", "docs/ceph.md"),
+        ("OsdOpThreadsSaturated", "OnodeCacheMisses", "DiskSaturated", "docs/ceph.md"),
     )
     return lines(
         "Steps of a read",
@@ -474,7 +474,7 @@ def metadata() -> Panel:
         "Near 0 in phases that read or overwrite.",
         "High while objects are read: osd_memory_target is too small for the objects in use, and Steps of a read "
         "shows what the lookups in RocksDB cost.",
-        ("docs/ceph.md",),
+        ("OnodeCacheMisses", "docs/ceph.md"),
     )
     missed = change("onode_lookups", _is("result", "miss"))
     every = change("onode_lookups")

@@ -29,6 +29,14 @@ SMALL_BUFFERS = (
     "max_background_compactions=1"
 )
 """RocksDB that compacts far more often than with Ceph's defaults, and holds writes back early."""
+SMALL_CACHES = {
+    "bluestore_cache_autotune": "false",
+    "bluestore_cache_size": str(4 << 20),
+    "rocksdb_cache_size": str(1 << 20),
+    "bluefs_buffered_io": "false",
+}
+"""Caches of an OSD as they would be with a thousand times as many objects: osd_memory_target leaves 128 MiB at least
+(osd_memory_cache_min), and the page cache holds what BlueFS reads. All but one are read at an OSD's start."""
 
 
 @pytest.mark.long
@@ -93,3 +101,68 @@ def test_two_ranks_that_pass_directories_to_and_fro_are_told_by_what_they_forwar
     measured["forwarded"] = f"{forwards / requests:.0%} of the requests"
     measured["moved"] = f"{moved:.0f} inodes/s"
     observer.wait_until_gone("MdsForwarding", SECONDS)
+
+
+def test_a_throttle_that_is_set_too_low_is_named(clusters: Clusters, observer: Observer, measured: Measured) -> None:
+    cluster = clusters(store="bluestore")
+    daemon = observer.daemon(cluster, "osd.0")
+    throttle = f'{{daemon="{daemon}",throttle="bluestore_throttle_bytes"}}'
+    wait = f"rate(pinchpoint_osd_throttle_wait_seconds_total{throttle}[15s])"
+    operations = f'sum(rate(pinchpoint_osd_step_seconds_total{{daemon="{daemon}",step="write_process"}}[15s]))'
+
+    with loads.rados_bench(cluster, block=16 << 10, threads=32):
+        observer.wait_for(f"{operations} > 1", SECONDS)
+        measured["waits at the default"] = f"{observer.number(f'sum({wait}) / {operations}'):.1%} of the time"
+        assert observer.alerts(alertname="OsdThrottleFull") == []
+        began = time.time()
+        cluster.command("config set", who="osd", name="bluestore_throttle_bytes", value="65536")
+        alert = observer.wait_for_alert("OsdThrottleFull", SECONDS, daemon=daemon, throttle="bluestore_throttle_bytes")
+        measured["at 64 KiB"] = f"{observer.number(f'sum({wait}) / {operations}'):.0%} of the time"
+        measured["OsdThrottleFull after"] = f"{started(alert) - began:.1f} s"
+        cluster.command("config rm", who="osd", name="bluestore_throttle_bytes")
+        observer.wait_until_gone("OsdThrottleFull", SECONDS, daemon=daemon)
+
+
+def test_a_database_that_outgrows_its_device_is_named(
+    clusters: Clusters, observer: Observer, measured: Measured
+) -> None:
+    device = {"bluestore_block_db_create": "true", "bluestore_block_db_size": str(1 << 30)}
+    options = {"osd": device | {"bluestore_rocksdb_options": SMALL_BUFFERS}}
+    cluster = clusters(store="bluestore", options=options)
+    daemon = observer.daemon(cluster, "osd.0")
+    used = f'pinchpoint_osd_bluefs_used_bytes{{daemon="{daemon}",device="%s"}}'
+    assert observer.wait_for(f"{used % 'slow'} == 0", SECONDS)
+
+    began = time.time()
+    with loads.omap(cluster).wait_ready():
+        alert = observer.wait_for_alert("BluefsSpillover", SECONDS, daemon=daemon)
+    measured["BluefsSpillover after"] = f"{started(alert) - began:.1f} s"
+    for name in ("db", "slow"):
+        measured[name] = f"{observer.number(used % name) / (1 << 20):.0f} MiB"
+
+
+def test_metadata_that_the_cache_does_not_hold_is_named_where_reading_it_costs_time(
+    clusters: Clusters, observer: Observer, measured: Measured
+) -> None:
+    cluster = clusters(store="bluestore")
+    daemon = observer.daemon(cluster, "osd.0")
+    lookups = f'sum(rate(pinchpoint_osd_step_seconds_total{{daemon="{daemon}",step="rocksdb_get"}}[15s]))'
+    operations = f'sum(rate(pinchpoint_osd_step_seconds_total{{daemon="{daemon}",step="read_process"}}[15s]))'
+    share = f"{lookups} / ({operations} > 0.1)"
+    with loads.rados_bench(cluster, seconds=20, threads=32) as written:
+        written.wait(SECONDS)
+    cluster.daemon("osd.0").ask("compact", timeout=SECONDS)
+
+    with loads.rados_bench(cluster, "rand", threads=4):
+        observer.wait_for(f"count_over_time(({share})[15s:1s]) > 14", SECONDS)
+        measured["lookups with a large cache"] = f"{observer.number(share):.0%} of the time"
+        assert observer.alerts(alertname="OnodeCacheMisses") == []
+    for name, value in SMALL_CACHES.items():
+        cluster.command("config set", who="osd", name=name, value=value)
+    cluster.daemon("osd.0").restart()
+    began = time.time()
+    with loads.rados_bench(cluster, "rand", threads=4):
+        alert = observer.wait_for_alert("OnodeCacheMisses", SECONDS, daemon=daemon)
+        measured["with a small one"] = f"{observer.number(share):.0%} of the time"
+    measured["OnodeCacheMisses after"] = f"{started(alert) - began:.1f} s"
+    observer.wait_until_gone("OnodeCacheMisses", SECONDS, daemon=daemon)
