@@ -14,6 +14,7 @@ import pytest
 
 from daemon_socket import DaemonSocket, framed
 from machine import Machine, stat_line
+from patience import patience
 from pinchpoint.ceph import follower as module
 from pinchpoint.ceph.asok import Question
 from pinchpoint.ceph.follower import DaemonReader, Follower, Followers
@@ -310,6 +311,21 @@ def test_a_daemon_is_followed_from_its_start_to_its_end(
     assert followers.refresh(10.0) == 0
     assert list(followers.points()) == []
     assert until(30, lambda: not [thread for thread in threads() if thread.name == "ceph-asker"])
+
+
+def test_whoever_waits_for_the_first_round_waits_no_longer_than_asked(
+    machine: Machine, followers: Followers, daemon: DaemonSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ROUND_TIMEOUT_SECONDS", 30.0)
+    daemon.freeze()
+    listening(machine, daemon)
+    followers.refresh(0.0)
+
+    followers.settle(0.01)
+    assert not values(followers).values
+    daemon.thaw()
+    followers.settle(patience(30.0))
+    assert values(followers).value("pinchpoint_ceph_socket_up", daemon="mds.a") == 1
 
 
 def test_a_blind_daemon_has_no_series_but_those_that_say_so(

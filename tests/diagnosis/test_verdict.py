@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnosis.history import START, MadeHost, snapshots
-from pinchpoint.diagnosis.advice import kind_advice
-from pinchpoint.diagnosis.verdict import Confidence, Judge, Kind, Verdict, judge_phase, verdict
+from pinchpoint.diagnosis.advice import Advice, kind_advice, step_advice
+from pinchpoint.diagnosis.verdict import Confidence, Judge, Kind, Verdict, judge_phase, limit_advice, verdict
 from pinchpoint.diagnosis.window import Window
 from pinchpoint.model import Labels, Snapshot, Snapshots
 from pinchpoint.resources import all_resources
@@ -732,6 +732,28 @@ def test_a_verdict_that_is_bound_by_latency_names_the_largest_step() -> None:
     assert found.kind is Kind.LATENCY_BOUND
     assert [fall.operation for fall in found.waterfalls] == ["OSD write"]
     assert "an OSD write takes 4 ms inside the daemon, 75% of it kv commit: 1 queue, 3 kv commit" in found.evidence
+
+
+def test_what_to_do_about_latency_depends_on_the_step_that_is_waited_for() -> None:
+    found = verdict(*snapshots(a=waiting(3.0)))
+    advice = step_advice()["kv commit"]
+
+    assert (found.advice, found.runbook) == (advice.do, advice.runbook)
+    assert limit_advice(found, None) == Advice("", advice.do, advice.runbook)
+
+
+def test_a_step_that_answers_for_little_of_the_time_is_not_advised_on() -> None:
+    general = kind_advice()["latency-bound"].do
+    slow_network = waiting(3.0).gauge("pinchpoint_tcp_rtt_seconds", 20e-3, owner="fio")
+    own_work = commits(MadeHost().works({"osd": 0.4, "cpu": 0.6}, client="fio"), 3.0)
+    long_at_the_client = waiting(3.0).counter("pinchpoint_ceph_client_requests_total", 100, client="fio", target="osd")
+    long_at_the_client.counter("pinchpoint_ceph_client_inflight_seconds_total", 2.0, client="fio", target="osd")
+    work_for_others = waiting(3.0).counter("pinchpoint_ceph_client_requests_total", 10, client="fio", target="osd")
+    work_for_others.counter("pinchpoint_ceph_client_inflight_seconds_total", 0.05, client="fio", target="osd")
+
+    for host in (slow_network, own_work, long_at_the_client, work_for_others):
+        found = verdict(*snapshots(a=host))
+        assert (found.kind, found.advice) == (Kind.LATENCY_BOUND, general)
 
 
 def test_steps_of_daemons_that_the_benchmark_does_not_wait_for_are_not_shown() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import pinchpoint.diagnosis.waterfall as module
 from ceph_answers import RELEASES, encoded, recorded
 from diagnosis.history import START, MadeHost, snapshots
+from pinchpoint.diagnosis.advice import step_advice
 from pinchpoint.diagnosis.waterfall import Shift, Step, Waterfall, shift, shift_words, waterfall_words, waterfalls
 from pinchpoint.model import Labels, Snapshot
 from pinchpoint.probes.osd import OsdReader
@@ -37,6 +38,13 @@ def store(host: MadeHost, rate: float, daemon: str = "osd.0", factor: float = 1.
     for name, milliseconds in STORE.items():
         step(host, name, rate, milliseconds * factor, daemon)
     return host
+
+
+def requests() -> MadeHost:
+    """Return a host whose MDS answers 1000 requests a second."""
+    host = MadeHost().resource("mds_lock", "mds.a", 0.6, "mds", runqueue=0.2)
+    host.counter("pinchpoint_mds_replies_total", 1000, daemon="mds.a")
+    return host.counter("pinchpoint_mds_reply_seconds_total", 0.9, daemon="mds.a")
 
 
 def found(*hosts: MadeHost) -> tuple[Waterfall, ...]:
@@ -82,6 +90,26 @@ def test_a_read_is_divided_into_queue_metadata_and_data() -> None:
     assert times(fall) == {"receive": 0.1, "queue": 0.9, "metadata": 0.5, "data read": 1.2, "process and reply": 0.3}
 
 
+def test_a_queue_for_workers_is_caused_by_the_longest_step_that_holds_them() -> None:
+    steps = (Step("queue", 5.0), Step("metadata", 0.5), Step("throttle", 1.0), Step("kv commit", 3.0))
+
+    def cause(*steps: Step) -> Step:
+        return Waterfall("OSD write", "", 100.0, 9.5, steps).cause
+
+    assert cause(*steps) == Step("throttle", 6.0)
+    assert cause(Step("queue", 1.0), *steps[1:]) == Step("kv commit", 3.0)
+    assert cause(Step("queue", 5.0), Step("kv commit", 3.0)) == Step("queue", 5.0)
+
+
+def test_advice_is_given_on_steps_that_occur(pytestconfig: pytest.Config) -> None:
+    host = step(store(writes(writes(MadeHost(), 100, 9.0, 8.0), 100, 9.0, 8.0, kind="read"), 100), "read_data", 100, 1)
+    step(step(host, "receive", 200, 0.1), "rocksdb_get", 200, 0.1)
+
+    assert step_advice().keys() <= {name for fall in found(host, requests()) for name in times(fall)}
+    for advice in step_advice().values():
+        assert (pytestconfig.rootpath / advice.page).is_file()
+
+
 def test_what_an_osd_does_not_count_has_no_step() -> None:
     (fall,) = found(writes(MadeHost(), 100, 4.5, process=4.0))
 
@@ -120,10 +148,7 @@ def test_osds_of_several_hosts_are_one_mean() -> None:
 
 
 def test_a_request_to_the_mds_is_work_under_its_lock_and_waiting_for_a_cpu() -> None:
-    host = MadeHost().resource("mds_lock", "mds.a", 0.6, "mds", runqueue=0.2)
-    host.counter("pinchpoint_mds_replies_total", 1000, daemon="mds.a")
-    host.counter("pinchpoint_mds_reply_seconds_total", 0.9, daemon="mds.a")
-    (fall,) = found(host)
+    (fall,) = found(requests())
 
     assert times(fall) == {"work under mds_lock": 0.4, "without a CPU": 0.2, "queue, caps and OSDs": 0.3}
 

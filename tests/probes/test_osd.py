@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from ceph_answers import RELEASES, Answers, encoded, recorded, run_daemon
 from daemon_socket import DaemonSocket
 from machine import Machine
+from patience import patience
 from pinchpoint.ceph.asok import LOCK_FREE
 from pinchpoint.host.procfs import FormatError
 from pinchpoint.model import Snapshot
-from pinchpoint.probes import NotPresent
+from pinchpoint.probes import NotPresent, daemon
 from pinchpoint.probes.osd import MAX_OWED_SECONDS, STEPS, Osd, OsdReader, parse_blocked_ops, throttle_name
 from pinchpoint.threads.roles import load_roles
-from polling import until
 
 ROLES = load_roles()
 RESOURCE = {"resource": "kv_commit", "owner": "osd.0", "serves": "osd"}
@@ -346,14 +346,16 @@ def test_a_host_without_an_osd_has_nothing_to_read(machine: Machine) -> None:
     assert list(probe.points()) == []
 
 
-def test_an_osd_is_found_asked_and_exported(machine: Machine, tmp_path: Path) -> None:
+def test_an_osd_is_found_asked_and_exported_by_the_first_sample(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon, "FIRST_ANSWERS_SECONDS", patience(20.0))
     socket = tmp_path / "ceph-osd.0.asok"
     answers = recorded("osd", "16.2.15", "slow_ops_slow_disk") | {"version": {"version": "16.2.15"}}
     run_daemon(machine, "ceph-osd", "0", socket)
     probe = Osd(machine.host())
     with DaemonSocket(socket, answers):
         probe.sample(1.0)
-        until(20, lambda: value(Snapshot.of(0, probe.points()), "slow_ops"))
         found = Snapshot.of(0, probe.points())
         probe.close()
 

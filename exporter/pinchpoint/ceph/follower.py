@@ -52,6 +52,8 @@ ROUND_INTERVAL_SECONDS = 1.0
 """Seconds between two rounds of questions, as a rule."""
 FOREIGN_INTERVAL_SECONDS = 60.0
 """Seconds until a socket that a parent or another container listens on is tried again."""
+SETTLE_PAUSE_SECONDS = 0.005
+"""Seconds between two looks whether all sockets were asked."""
 MAX_TEXT_CHARACTERS = 64
 """Characters of a release or an fsid that are shown."""
 STOPPED_CHECK_INTERVAL_SECONDS = 1.0
@@ -301,6 +303,14 @@ class Followers:
                 self._look(found)
             found.describe(self._procfs)
         return len(present)
+
+    def settle(self, seconds: float) -> None:
+        """Wait until every socket was asked once, for at most so many seconds."""
+        until = time.monotonic() + seconds
+        while any(follower.problem == "new" for _, followers in self for follower in followers):
+            if time.monotonic() >= until:
+                break
+            time.sleep(SETTLE_PAUSE_SECONDS)
 
     def _look(self, found: _Found) -> None:
         process = found.process

@@ -1,4 +1,4 @@
-"""What to do about a verdict, and the runbook that says more: data, in ``resources.toml`` and in ``advice.toml``."""
+"""What to do about a verdict, and the page that says more: data, in ``resources.toml`` and in ``advice.toml``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import msgspec
 
 from pinchpoint.resources import all_resources
 
-__all__ = ["Advice", "advice_on", "kind_advice"]
+__all__ = ["Advice", "advice_on", "kind_advice", "step_advice"]
 
 
 class Advice(msgspec.Struct, forbid_unknown_fields=True):
-    """The advice on one resource, or on one kind of verdict."""
+    """The advice on one resource, one kind of verdict, or one step of an operation."""
 
     what: str
     """A short description."""
@@ -30,13 +30,23 @@ class Advice(msgspec.Struct, forbid_unknown_fields=True):
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     kind: dict[str, Advice]
+    step: dict[str, Advice]
 
 
 @cache
+def _file() -> _File:
+    raw = resources.files("pinchpoint.diagnosis").joinpath("advice.toml").read_bytes()
+    return msgspec.toml.decode(raw, type=_File)
+
+
 def kind_advice() -> dict[str, Advice]:
     """Return the advice on the kinds of verdict that name no resource."""
-    raw = resources.files("pinchpoint.diagnosis").joinpath("advice.toml").read_bytes()
-    return msgspec.toml.decode(raw, type=_File).kind
+    return _file().kind
+
+
+def step_advice() -> dict[str, Advice]:
+    """Return the advice on steps of operations (waterfall.py) that a latency-bound benchmark may wait for."""
+    return _file().step
 
 
 def advice_on(resource: str, kind: str) -> Advice:

@@ -139,6 +139,20 @@ class Path(msgspec.Struct, frozen=True, kw_only=True):
         return max(0.0, self.outside - self.round_trip.now)
 
     @property
+    def inside_share(self) -> float:
+        """The share of a request's time inside the daemon, 0 if not known.
+
+        Where the client does not tell its time, a round trip stands for it, if it is longer than the daemon's time:
+        replies carry acknowledgements, so that a round trip often has the daemon's time in it.
+        """
+        if self.inside is None or (self.seconds is not None and not self.matching):
+            return 0.0
+        if self.seconds is not None:
+            return min(1.0, self.inside.seconds / self.seconds)
+        whole = max(self.inside.seconds, 0.0 if self.round_trip is None else self.round_trip.now)
+        return self.inside.seconds / whole if whole > 0 else 0.0
+
+    @property
     def matching(self) -> bool:
         """Whether the daemons worked mostly for these clients."""
         if self.rate is None or self.inside is None:

@@ -15,7 +15,7 @@ import msgspec
 
 from pinchpoint.compat import StrEnum
 from pinchpoint.diagnosis import chains, evidence, peers, stragglers, unknown
-from pinchpoint.diagnosis.advice import Advice, advice_on
+from pinchpoint.diagnosis.advice import Advice, advice_on, step_advice
 from pinchpoint.diagnosis.blame import DAEMONS, BenchmarkWork, Limit, blame, jobs_of_runs, serving, workloads
 from pinchpoint.diagnosis.costs import Cost, cost_advice, cost_sentence, costs
 from pinchpoint.diagnosis.innocent import innocent
@@ -28,7 +28,7 @@ from pinchpoint.diagnosis.window import Window
 from pinchpoint.model import Snapshots
 from pinchpoint.runs import belongs
 
-__all__ = ["Confidence", "Judge", "Kind", "Limit", "Verdict", "judge", "judge_phase", "verdict"]
+__all__ = ["Confidence", "Judge", "Kind", "Limit", "Verdict", "judge", "judge_phase", "limit_advice", "verdict"]
 
 OfHost = TypeVar("OfHost")
 MIN_VERDICT_SECONDS = 2.0
@@ -67,6 +67,8 @@ MIN_STEPS_SHARE = 0.1
 """Share of the time that waits for Ceph from which the steps of its operations are shown."""
 STEPPED = {"OSD": ("osd", "client", "ceph", "writeback"), "MDS": ("mds", "client", "ceph")}
 """The waits that operations of each kind of daemon may end."""
+MIN_STEP_BLAME = 0.25
+"""Share of the benchmark's time for which a step of an operation has to answer to be advised on."""
 MAX_LOST_SHARE = 0.05
 """Share of lost samples from which confidence is lower."""
 
@@ -350,7 +352,7 @@ def judge(
         peers=_uneven(hosts, shares),
         ranks=() if spread is None else tuple(stragglers.sentences(spread, evidence.WAITS)),
     )
-    return _advised(found)
+    return _advised(found, parts)
 
 
 def _without(hosts: Mapping[str, OfHost], names: Set[str]) -> Mapping[str, OfHost]:
@@ -575,9 +577,33 @@ def _doubts(
     return (*grave, *slight), level
 
 
-def _advised(found: Verdict) -> Verdict:
-    advice: Advice = advice_on(found.limits[0].resource if found.limits else "", found.kind)
+def _advised(found: Verdict, parts: LatencyBreakdown | None = None) -> Verdict:
+    step = _slow_step(found, parts) if parts is not None and found.kind is Kind.LATENCY_BOUND else ""
+    advice = step_advice().get(step) or advice_on(found.limits[0].resource if found.limits else "", found.kind)
     return msgspec.structs.replace(found, runbook=advice.runbook, advice=advice.do)
+
+
+def _slow_step(found: Verdict, parts: LatencyBreakdown) -> str:
+    """Return the step of an operation that a benchmark waits for most, if it waits for nothing else as long."""
+    inside = {path.target: path.inside_share for path in parts.paths}
+    all_daemons = [one for one in found.waterfalls if not one.daemon]
+    steps: dict[str, float] = {}
+    for kind, waits in STEPPED.items():
+        share = sum(found.waits.get(wait, 0.0) for wait in waits)
+        if any(other >= share for wait, other in found.waits.items() if wait not in waits and wait != "idle"):
+            continue
+        falls = [one for one in all_daemons if one.operation.startswith(kind)]
+        total = sum(one.rate * one.seconds for one in falls)
+        for one in falls if total > 0 else ():
+            blame = share * inside.get(kind.lower(), 0.0) * one.rate * one.cause.seconds / total
+            steps[one.cause.name] = steps.get(one.cause.name, 0.0) + blame
+    step = max(steps, key=steps.__getitem__, default="")
+    return step if steps.get(step, 0.0) >= MIN_STEP_BLAME else ""
+
+
+def limit_advice(found: Verdict, limit: Limit | None) -> Advice:
+    """Return what to do about one limit of a verdict, or about a verdict that has none."""
+    return Advice("", found.advice, found.runbook) if limit is None else advice_on(limit.resource, found.kind)
 
 
 class Judge:

@@ -38,6 +38,8 @@ MIN_NAMED_STEP_SHARE = 0.05
 """Share of an operation's time from which a step is named."""
 SLOW_DAEMON_RATIO = 2.0
 """Ratio of a daemon's mean to that of all daemons from which it is shown by itself."""
+HELD = frozenset({"metadata", "prepare", "throttle", "store prepare", "data read"})
+"""Steps for which an operation holds a worker of an OSD, since BlueStore's throttles and reads block: others queue."""
 MOVED_RATIO = 1.5
 """Ratio between two means of a step from which it has moved ..."""
 MIN_MOVED_SHARE = 0.1
@@ -70,6 +72,14 @@ class Waterfall(msgspec.Struct, frozen=True):
     def largest(self) -> Step:
         """The longest step."""
         return max(self.steps, key=lambda step: step.seconds)
+
+    @property
+    def cause(self) -> Step:
+        """The longest step, if the queue for a worker counts for the longest one that holds workers."""
+        steps = {step.name: step.seconds for step in self.steps}
+        if held := steps.keys() & HELD:
+            steps[max(held, key=steps.__getitem__)] += steps.pop("queue", 0.0)
+        return max((Step(name, seconds) for name, seconds in steps.items()), key=lambda step: step.seconds)
 
 
 class Shift(msgspec.Struct, frozen=True):

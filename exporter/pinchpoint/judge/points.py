@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from pinchpoint.diagnosis.advice import advice_on
 from pinchpoint.diagnosis.facts import Facts
 from pinchpoint.diagnosis.recent import Judged
-from pinchpoint.diagnosis.verdict import Limit, Verdict
+from pinchpoint.diagnosis.verdict import Limit, Verdict, limit_advice
 from pinchpoint.judge.engine import PhaseVerdict
 from pinchpoint.metrics import (
     JUDGE_HOSTS,
@@ -44,10 +43,10 @@ def run_points(found: Sequence[Judged]) -> Iterator[Point]:
     """Yield what limits each run now."""
     for one in found:
         names = one.benchmark, one.run
-        for kind, resource, owner, host in _limits(one.verdict):
-            yield VERDICT_INFO.point(1, *names, one.phase, kind, resource, owner, host, str(one.verdict.confidence))
-            advice = advice_on(resource, kind)
-            yield VERDICT_ADVICE_INFO.point(1, *names, resource, owner, host, advice.do, advice.page)
+        for limit, labels in _limits(one.verdict):
+            yield VERDICT_INFO.point(1, *names, one.phase, *labels, str(one.verdict.confidence))
+            advice = limit_advice(one.verdict, limit)
+            yield VERDICT_ADVICE_INFO.point(1, *names, *labels[1:], advice.do, advice.page)
         yield VERDICT_START_TIMESTAMP_SECONDS.point(one.since, *names, one.phase)
         for wait, share in one.verdict.waits.items():
             yield VERDICT_WAIT_RATIO.point(share, *names, wait)
@@ -57,11 +56,13 @@ def run_points(found: Sequence[Judged]) -> Iterator[Point]:
             yield VERDICT_SATURATED_RATIO.point(limit.saturated, *names, *where)
 
 
-def _limits(found: Verdict) -> list[tuple[str, str, str, str]]:
+def _limits(found: Verdict) -> list[tuple[Limit | None, tuple[str, str, str, str]]]:
+    """Return each limit of a verdict, or None for one without, with its labels: kind, resource, owner, host."""
     kind = str(found.kind)
-    return [(kind, limit.resource, limit.owner, limit.host) for limit in found.limits[:MAX_EXPORTED_LIMITS]] or [
-        (kind, "", *_straggler(found))
-    ]
+    limits = found.limits[:MAX_EXPORTED_LIMITS]
+    if not limits:
+        return [(None, (kind, "", *_straggler(found)))]
+    return [(limit, (kind, limit.resource, limit.owner, limit.host)) for limit in limits]
 
 
 def _straggler(found: Verdict) -> tuple[str, str]:
@@ -80,8 +81,8 @@ def phase_points(ended: Sequence[PhaseVerdict]) -> Iterator[Point]:
     """Yield what limited the phases that have ended; for several with one name in a run, the last one."""
     last = {(one.benchmark, one.run, one.phase): one.verdict for one in ended}
     for names, found in last.items():
-        for limit in _limits(found):
-            yield PHASE_VERDICT_INFO.point(1, *names, *limit, str(found.confidence))
+        for _, labels in _limits(found):
+            yield PHASE_VERDICT_INFO.point(1, *names, *labels, str(found.confidence))
 
 
 def fact_points(known: Mapping[str, Facts]) -> Iterator[Point]:
