@@ -256,6 +256,31 @@ def test_a_commit_that_is_longer_than_a_look_is_charged_to_the_looks_after_it() 
     assert seen == [0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 3.0, 3.0]
 
 
+def test_commits_without_a_pause_make_the_commit_thread_one_of_what_is_full(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for the disk then, so that the CPU time of the thread does not tell."""
+    monkeypatch.setattr(daemon, "FIRST_ANSWERS_SECONDS", patience(20.0))
+    socket = tmp_path / "ceph-osd.0.asok"
+    run_daemon(machine, "ceph-osd", "0", socket)
+    probe = Osd(machine.host())
+    with DaemonSocket(socket, recorded("osd", "16.2.15", "idle")):
+        probe.sample(1.0)
+        ((_, (follower,)),) = probe._followers
+        assert isinstance(follower.reader, OsdReader)
+        told = []
+        for second, total in enumerate((50.0, 50.9, 51.0)):
+            answers = recorded("osd", "16.2.15", "idle")
+            answers["perf dump"]["bluestore"]["kv_sync_lat"] = {"avgcount": 9, "sum": total, "avgtime": 0.0}
+            with follower.lock:
+                follower.reader.take(1e9 + second, encoded(answers))
+            probe.sample(10.0 * (second + 1))
+            told.append(list(probe.host.full.told(10.0 * (second + 1))))
+        probe.close()
+
+    assert told == [[], [("kv_sync", "osd.0")], []]
+
+
 def test_commits_of_three_seconds_without_a_break_are_busy_all_the_time() -> None:
     daemon = Daemon()
     seen = []

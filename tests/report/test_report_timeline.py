@@ -5,6 +5,8 @@ from math import isnan
 
 import pytest
 
+from diagnosis.history import MadeHost, snapshots
+from pinchpoint.diagnosis.verdict import verdict
 from pinchpoint.report.timeline import ResourceLine, RunLines, Tracer, step_of
 from report.made import CLIENT, MDS, RUN, START, moments
 
@@ -41,6 +43,18 @@ def test_a_step_has_the_means_of_what_happened_in_it() -> None:
     assert timeline.top_clocks[CLIENT] == 3.7e9
     assert list(timeline.idle[MDS]) == ["POLL", "C1", "C1E", "C6"]
     assert timeline.cache_limits[MDS, "mds.a"].values[place] == 4 * GIB
+
+
+def test_a_commit_thread_is_drawn_as_busy_as_the_verdict_calls_it() -> None:
+    host = MadeHost().works({"osd": 1.0}, benchmark="io500", run=RUN)
+    host.resource("kv_sync", "osd.0", 0.4, "osd", runqueue=0.1).resource("kv_commit", "osd.0", 0.97, "osd")
+    tracer = Tracer(RUN, ["io500"], 2.0)
+    for moment in snapshots(a=host):
+        tracer.take(moment)
+    (limit,) = verdict(*snapshots(a=host)).limits
+
+    drawn = tracer.timeline.busy[ResourceLine("kv_sync", "osd.0", "a")].values
+    assert drawn == [pytest.approx(limit.busy)] == [pytest.approx(0.97)]
 
 
 def test_steps_follow_each_other_without_a_gap() -> None:

@@ -6,7 +6,9 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from pinchpoint.diagnosis.waterfall import Step, Waterfall
 from pinchpoint.report.document import Document, SettingChange, build
+from pinchpoint.report.words import waterfall_text
 from pinchpoint.runs import PhaseMark, Result
 from pinchpoint.terminal.report import report_parts
 from report.made import cut, made_record, moments
@@ -52,6 +54,13 @@ def test_below_it_each_phase_has_its_evidence_and_what_to_do(made: Document) -> 
     assert "confidence high" in part
     assert "alerts MdsLockSaturated, KswapdSaturated" in part
     assert "figures latency 242 us" in part
+
+
+@pytest.mark.parametrize(("rate", "words"), [(4873.2, "4,873"), (1000.0, "1,000"), (512.34, "512"), (0.25, "0.25")])
+def test_the_rate_of_a_waterfall_is_written_without_an_exponent(rate: float, words: str) -> None:
+    fall = Waterfall("OSD write", "osd.3", rate, 4.1e-3, (Step("kv commit", 4.1e-3),))
+
+    assert waterfall_text(fall) == f"OSD write of osd.3: 4.1 ms, {words} per second"
 
 
 def test_a_waterfall_has_a_line_for_each_step_that_begins_where_the_one_before_ends(made: Document) -> None:

@@ -21,3 +21,14 @@ def test_names_without_end_are_not_followed_without_end() -> None:
     for second in range(100, 110):
         found.note(float(second), 1.0, [full("new")])
     assert [one.owner for one in found.resources(110.0)] == ["new"]
+
+
+def test_what_is_told_to_be_full_is_so_for_as_long_as_was_said() -> None:
+    found = FullThreads()
+    assert found.told(1.0) == ()
+    found.tell("kv_sync", "osd.0", 3.0)
+    found.tell("kv_sync", "osd.1", 5.0)
+
+    assert found.told(2.0) == (("kv_sync", "osd.0"), ("kv_sync", "osd.1"))
+    assert found.told(3.0) == (("kv_sync", "osd.1"),)
+    assert found.told(9.0) == ()

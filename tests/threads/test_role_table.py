@@ -48,6 +48,18 @@ def test_a_role_of_threads_is_as_busy_as_its_busiest_thread() -> None:
     assert busy(table, "saturated") == pytest.approx(0.1)
 
 
+def test_what_another_source_calls_full_is_so_whatever_its_threads_use() -> None:
+    table = RoleTable()
+    use, idle = entry(table, "thread"), entry(table, "thread", "idle")
+    for told, full in (((), []), ([("r", "o")], [use]), ((), [])):
+        for each in (use, idle):
+            table.charge(each, 1, 30 * MILLISECOND, 0)
+        table.settle(0.1, told)
+        assert table.full == full
+
+    assert busy(table, "saturated") == 0.0
+
+
 def test_a_lock_is_as_busy_as_all_that_take_it_together() -> None:
     table = RoleTable()
     use = entry(table, "lock")

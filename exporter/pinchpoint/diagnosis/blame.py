@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pinchpoint.diagnosis.usage import ResourceUse, Usage
+from pinchpoint.diagnosis.usage import ResourceUse, Usage, whole_use
 from pinchpoint.resources import ELSEWHERE, all_resources, entry_of
 from pinchpoint.runs import belongs, is_stray
 from pinchpoint.threads.roles import UNVERIFIED_ROLE
@@ -26,8 +26,6 @@ By the mean alone, a disk that is busy without a queue would be full: its sample
 """
 CPU_GIVERS = {name: entry for name, entry in all_resources().items() if entry.gives == "cpu" and name != "cpu"}
 IO_GIVERS = tuple(name for name, entry in all_resources().items() if entry.gives == "io")
-PARTS = {entry.inside: name for name, entry in all_resources().items() if entry.inside}
-"""Parts of a stage that are measured separately."""
 DEFAULT_THRESHOLD = 0.8
 """Threshold of a resource whose exporter does not export one."""
 DAEMONS = ("mds", "osd")
@@ -193,21 +191,8 @@ class _Host:
         for key, use in self.uses.items():
             if use.runqueue is None:
                 continue
-            commit = self.uses.get((PARTS[use.resource], use.owner)) if use.resource in PARTS else None
-            # A commit waits for the disk inside a sync, which CPU and run-queue time do not show.
-            blocked = max(0.0, commit.busy - use.busy) if commit is not None else 0.0
-            if commit is not None and blocked:
-                waited = use.runqueue * use.busy / commit.busy
-                use = ResourceUse(
-                    resource=use.resource,
-                    owner=use.owner,
-                    serves=use.serves,
-                    busy=commit.busy,
-                    saturated=commit.saturated,
-                    runqueue=waited,
-                    threshold=use.threshold,
-                )
-            yield key, _Stage(use, use.busy * (use.runqueue or 0.0), blocked)
+            whole = whole_use(use, self.uses)
+            yield key, _Stage(whole, whole.busy * (whole.runqueue or 0.0), whole.busy - use.busy)
 
     def waited(self, stage: _Stage | None, owner: str) -> tuple[float, float]:
         """Return the parts of its threads' time in which a stage, or any of an owner, waited for a CPU and a disk."""

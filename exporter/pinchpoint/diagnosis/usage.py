@@ -71,7 +71,7 @@ from pinchpoint.metrics import (
     WORKLOAD_SLOWEST_RANK_SECONDS,
 )
 from pinchpoint.model import Labels, Metric, Snapshot, Snapshots
-from pinchpoint.resources import entry_of
+from pinchpoint.resources import all_resources, entry_of
 from pinchpoint.threads.roleless import RESOURCE as UNKNOWN_THREAD
 
 __all__ = [
@@ -96,8 +96,11 @@ __all__ = [
     "unknown_threads",
     "usage",
     "usages",
+    "whole_use",
 ]
 
+PARTS = {entry.inside: name for name, entry in all_resources().items() if entry.inside}
+"""Parts of a stage that are measured separately."""
 MIN_SPAN_SECONDS = 1e-3
 """Minimum distance of two usable snapshots in seconds."""
 MAX_CPUS = 8192
@@ -396,6 +399,19 @@ def usage(before: Snapshot, after: Snapshot) -> Usage:
         },
         unverified=dict(window.by(UNVERIFIED_PROCESSES, "class")),
     )
+
+
+def whole_use(use: ResourceUse, others: Mapping[tuple[str, str], ResourceUse]) -> ResourceUse:
+    """Return a stage as full as a part of it that is measured separately, if that says more.
+
+    BlueStore's commits wait for the disk inside the time of their thread, which CPU and run-queue time do not show.
+    `others` has what is known of the host, by resource and owner.
+    """
+    part = others.get((PARTS.get(use.resource, ""), use.owner))
+    if part is None or part.busy <= use.busy:
+        return use
+    waited = None if use.runqueue is None else use.runqueue * use.busy / part.busy
+    return msgspec.structs.replace(use, busy=part.busy, saturated=part.saturated, runqueue=waited)
 
 
 def usages(before: Snapshots, after: Snapshots, seen: SeenThreads | None = None) -> dict[str, Usage]:

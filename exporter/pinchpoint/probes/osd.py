@@ -54,7 +54,7 @@ from pinchpoint.metrics import (
 )
 from pinchpoint.model import Metric, Point
 from pinchpoint.probes.daemon import DaemonProbe
-from pinchpoint.resources import Resource
+from pinchpoint.resources import Resource, all_resources
 from pinchpoint.threads.roles import Roles
 from pinchpoint.typedjson import decoder
 
@@ -79,6 +79,9 @@ THROTTLES = frozenset(
 """The throttles that are shown; the others of an OSD are those of its heartbeats."""
 ADDRESS = expression(r"-0x[0-9a-f]+")
 """End of the name of a throttle that a process has several times, in some loggers (src/osdc/Journaler.h)."""
+
+TOLD_SECONDS = 2.5
+"""Seconds for which commits that were full count as full: two looks, and a half of one for a late sample."""
 
 UNTRACKED = b"op_tracker tracking is not enabled"
 """An answer without osd_enable_op_tracker, up to Ceph 14 (OSD::asok_command, src/osd/OSD.cc); an error since."""
@@ -238,6 +241,8 @@ class OsdReader(DaemonReader):
         self._slow: float | None = None
         self._slowed: float | None = None
         self._owed = 0.0
+        self.committing = False
+        """Whether it did nothing but commit between the last two looks."""
 
     def take(self, now: float, answers: Mapping[str, bytes]) -> None:
         """Take the answers of one round. Raises FormatError."""
@@ -345,6 +350,7 @@ class OsdReader(DaemonReader):
         self._owed = min(MAX_OWED_SECONDS, self._owed + (total - before[1] if total >= before[1] else total))
         busy = min(elapsed, self._owed)
         self._owed -= busy
+        self.committing = busy >= self._resource.threshold * elapsed
         self._resource.add(elapsed, busy)
 
     def points(self, daemon: str) -> Iterator[Point]:
@@ -395,3 +401,11 @@ class Osd(DaemonProbe):
     def reader(self) -> OsdReader:
         """Return a reader for one more daemon."""
         return OsdReader(self.host.roles)
+
+    def sample(self, now: float) -> None:
+        """Look for OSDs, and say whose commits are full. Raises NotPresent where there is none."""
+        super().sample(now)
+        stage = all_resources()["kv_commit"].inside
+        for process, followers in self._followers:
+            if any(isinstance(each.reader, OsdReader) and each.reader.committing for each in followers):
+                self.host.full.tell(stage, process.owner, now + TOLD_SECONDS)

@@ -114,7 +114,7 @@ class Tasks(Probe):
             self._table.forget(now)
             self._slow_down()
         if self._last is not None:
-            self._table.settle(elapsed)
+            self._table.settle(elapsed, self.host.full.told(now))
             if self._table.full:
                 self.host.full.note(now, elapsed, self._table.full)
             self._load.look(now, self._table.resources())

@@ -10,7 +10,7 @@ import msgspec
 
 from pinchpoint.diagnosis.blame import jobs_of_runs, workloads
 from pinchpoint.diagnosis.series import label, series
-from pinchpoint.diagnosis.usage import Usage, usages
+from pinchpoint.diagnosis.usage import Usage, usages, whole_use
 from pinchpoint.diagnosis.window import with_ended
 from pinchpoint.metrics import MDS_CACHE_BYTES, MDS_CACHE_LIMIT_BYTES
 from pinchpoint.model import Snapshot, Snapshots, time_of
@@ -136,7 +136,8 @@ class Tracer:
 
     def _host(self, place: int, host: str, use: Usage) -> None:
         line = self.timeline
-        for found in use.resources:
+        uses = {(found.resource, found.owner): found for found in use.resources}
+        for found in (whole_use(each, uses) for each in use.resources):
             key = ResourceLine(found.resource, found.owner, host)
             line.busy.setdefault(key, Line()).put(place, found.busy)
             line.serves[key] = found.serves

@@ -152,11 +152,10 @@ def chain_text(graph: WaitGraph) -> str:
 
 
 def waterfall_text(found: Waterfall) -> str:
-    """Return the head of a waterfall: ``OSD write of osd.3: 4.1 ms, 512 per second``."""
+    """Return the head of a waterfall: ``OSD write of osd.3: 4.1 ms, 5,120 per second``."""
     daemon = f" of {found.daemon}" if found.daemon else ""
-    return printable(
-        f"{found.operation}{daemon}: {format_figure(found.seconds, 'seconds')}, {found.rate:.3g} per second"
-    )
+    rate = f"{found.rate:,.0f}" if found.rate >= 1000 else f"{found.rate:.3g}"
+    return printable(f"{found.operation}{daemon}: {format_figure(found.seconds, 'seconds')}, {rate} per second")
 
 
 def waterfall_bars(found: Waterfall) -> Iterator[tuple[str, str, float, float]]:

@@ -1,8 +1,12 @@
-"""Which threads belong to resources that are full: noted by what reads threads, read by what profiles them."""
+"""Which threads belong to resources that are full: noted by what reads threads, read by what profiles them.
+
+Some stages of a daemon are full by what the daemon itself counts, while their threads wait for a device for a part of
+the time and use less of a CPU than a full thread does. What reads these counters tells.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from pinchpoint.threads.role_table import RoleTotals
@@ -46,10 +50,24 @@ class _Entry:
 
 
 class FullThreads:
-    """What is full on this host. One thread notes, and another one may read."""
+    """What is full on this host. One thread notes, and others may tell and read."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], _Entry] = {}
+        self._told: dict[tuple[str, str], float] = {}
+
+    def tell(self, resource: str, owner: str, until: float) -> None:
+        """Say that a resource is full up to a monotonic time, whatever its threads use."""
+        self._told[resource, owner] = until
+
+    def told(self, now: float) -> Collection[tuple[str, str]]:
+        """Return the resources and owners that were told to be full."""
+        if not self._told:
+            return ()
+        for key, until in list(self._told.items()):
+            if until <= now:
+                self._told.pop(key, None)
+        return tuple(self._told)
 
     def note(self, now: float, elapsed: float, full: Iterable[RoleTotals]) -> None:
         """Note what was full in the last `elapsed` seconds, up to `now` in monotonic seconds."""

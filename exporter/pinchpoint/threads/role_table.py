@@ -7,7 +7,7 @@ what they read to a `RoleTable`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from pinchpoint import resources
 from pinchpoint.metrics import KEEP_ENDED_SECONDS, THREAD_CPU_SECONDS, THREAD_RUNQUEUE_SECONDS, THREADS
@@ -159,14 +159,16 @@ class RoleTable:
         use.charge(group, run, wait)
         self._touched.add(use)
 
-    def settle(self, elapsed: float) -> None:
-        """End the sample, `elapsed` seconds after the last one."""
+    def settle(self, elapsed: float, told: Collection[tuple[str, str]] = ()) -> None:
+        """End the sample, `elapsed` seconds after the last one; `told` is what is full whatever its threads used."""
         for use in self.full:
             use.full = False
         self._age += elapsed
         for use in self._touched:
             use.charged = self._age
             use.settle(elapsed)
+            if told and use.resource is not None and (use.resource.name, use.resource.owner) in told:
+                use.full = True
         self.full = [use for use in self._touched if use.full]
         self._touched.clear()
 
