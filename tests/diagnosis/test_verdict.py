@@ -756,6 +756,13 @@ def test_a_step_that_answers_for_little_of_the_time_is_not_advised_on() -> None:
         assert (found.kind, found.advice) == (Kind.LATENCY_BOUND, general)
 
 
+def test_operations_that_are_much_too_few_for_what_waits_are_not_shown() -> None:
+    """A ceph-fuse that answers from its cache writes something to its OSDs now and then."""
+    host = MadeHost().works({"client": 40.0, "cpu": 1.0}, client="fio")
+
+    assert verdict(*snapshots(a=commits(host, 3.0))).waterfalls == ()
+
+
 def test_steps_of_daemons_that_the_benchmark_does_not_wait_for_are_not_shown() -> None:
     assert verdict(*snapshots(a=waiting(3.0, wait="mds"))).waterfalls == ()
     assert verdict(*snapshots(a=waiting(3.0, wait="writeback"))).waterfalls

@@ -65,6 +65,8 @@ MIN_DIFFERING_SHARE = 0.25
 """... if this many of them differ from the whole."""
 MIN_STEPS_SHARE = 0.1
 """Share of the time that waits for Ceph from which the steps of its operations are shown."""
+MIN_IN_DAEMON_SHARE = 0.02
+"""Operations inside the daemons at a time, for each process that waits for them, from which their steps are shown."""
 STEPPED = {"OSD": ("osd", "client", "ceph", "writeback"), "MDS": ("mds", "client", "ceph")}
 """The waits that operations of each kind of daemon may end."""
 MIN_STEP_BLAME = 0.25
@@ -287,7 +289,7 @@ def judge(
     parts = LatencyBreakdown()
     if kind is Kind.LATENCY_BOUND:
         parts = latency(hosts, before, after, benchmark=workload.benchmark, run=workload.run, waits=shares)
-    falls = _steps(shares, before, after)
+    falls = _steps(workload, before, after)
     held = any(path.unanswered and shares.get(path.target, 0.0) > MAJORITY_SHARE for path in parts.paths)
     silent = max(seconds, unanswered)
     if held and silent >= MIN_STUCK_SECONDS:
@@ -367,14 +369,23 @@ def _is_unrelated(name: str, host: Usage, workload: BenchmarkWork) -> bool:
     return bool(known) and known.isdisjoint(workload.clusters)
 
 
-def _steps(shares: Mapping[str, float], before: Snapshots, after: Snapshots) -> tuple[Waterfall, ...]:
-    """Return the mean operations of the daemons that the benchmark waits for."""
-    daemons = {
-        kind for kind, waits in STEPPED.items() if sum(shares.get(wait, 0.0) for wait in waits) >= MIN_STEPS_SHARE
-    }
-    if not daemons:
+def _steps(workload: BenchmarkWork, before: Snapshots, after: Snapshots) -> tuple[Waterfall, ...]:
+    """Return the mean operations of the daemons that the benchmark waits for.
+
+    Too few of them at a time for the processes that wait are somebody else's, or a client's own house-keeping.
+    """
+    waiting = {kind: sum(workload.seconds.get(wait, 0.0) for wait in waits) for kind, waits in STEPPED.items()}
+    if all(processes < MIN_STEPS_SHARE * workload.total for processes in waiting.values()):
         return ()
-    return tuple(one for one in waterfalls(before, after) if one.operation.partition(" ")[0] in daemons)
+
+    def concerns(fall: Waterfall) -> bool:
+        processes = waiting[fall.operation.partition(" ")[0]]
+        at_a_time = fall.rate * fall.seconds
+        return processes >= MIN_STEPS_SHARE * workload.total and at_a_time >= MIN_IN_DAEMON_SHARE * processes
+
+    falls = waterfalls(before, after)
+    operations = {one.operation for one in falls if not one.daemon and concerns(one)}
+    return tuple(one for one in falls if one.operation in operations)
 
 
 def _uneven(hosts: Mapping[str, Usage], shares: Mapping[str, float]) -> tuple[str, ...]:
