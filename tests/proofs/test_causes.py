@@ -166,3 +166,21 @@ def test_metadata_that_the_cache_does_not_hold_is_named_where_reading_it_costs_t
         measured["with a small one"] = f"{observer.number(share):.0%} of the time"
     measured["OnodeCacheMisses after"] = f"{started(alert) - began:.1f} s"
     observer.wait_until_gone("OnodeCacheMisses", SECONDS, daemon=daemon)
+
+
+def test_an_osd_that_dies_in_a_phase_is_named_and_voids_the_run(
+    clusters: Clusters, observer: Observer, measured: Measured
+) -> None:
+    cluster = clusters(osds=2, replicas=2)
+    observer.watch(cluster)
+    with loads.rados_bench(cluster) as load:
+        observer.wait_for('pinchpoint_phase_active{benchmark="rados_bench"} == 1', SECONDS)
+        assert observer.alerts(alertname="ClusterDegradedDuringRun") == []
+        began = time.time()
+        cluster.daemon("osd.1").kill()
+        degraded = observer.wait_for_alert("ClusterDegradedDuringRun", SECONDS)
+        measured["ClusterDegradedDuringRun after"] = f"{started(degraded) - began:.1f} s"
+        assert "osd.1 is down" in degraded["annotations"]["description"]
+        invalid = observer.wait_for_alert("RunInvalid", SECONDS)
+        measured["RunInvalid after"] = f"{started(invalid) - began:.1f} s"
+        assert load.running
