@@ -67,6 +67,18 @@ def test_the_chain_is_said_in_words() -> None:
     assert chain_text(GRAPH) == "the benchmark itself 10% <- mds.a mds_lock 50% <- kernel kworker 15%"
 
 
+def test_nodes_in_a_row_that_answer_for_nothing_are_dots_in_words() -> None:
+    names = ("messenger", "osd_op", "kv_sync", "kv_final")
+    passing = [
+        Step(Node("osd.0", name), share, {}) for name, share in zip(names, (0.0, 0.001, 0.04, 0.002), strict=True)
+    ]
+    graph = WaitGraph((GRAPH.steps[0], *passing, GRAPH.steps[2]), (), 5)
+
+    assert chain_text(graph) == (
+        "the benchmark itself 10% <- ... <- osd.0 kv_sync 4% <- osd.0 kv_final 0% <- kernel kworker 15%"
+    )
+
+
 def test_a_name_that_is_too_long_is_cut() -> None:
     graph = WaitGraph((Step(Node("x" * 500, "y"), 1.0, {Kind.CPU: 1.0}),), (), 0)
 

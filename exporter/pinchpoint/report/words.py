@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 from pinchpoint.diagnosis.chains import WaitGraph
 from pinchpoint.diagnosis.io500_rules import ChangedOption, RuleState
@@ -38,6 +39,8 @@ __all__ = [
 
 MAX_TENTHS_SECONDS = 100.0
 """Seconds from which tenths don't matter."""
+MIN_CHAIN_SHARE = 0.005
+"""Share of the time from which a node of a chain is written with its name: less is 0 %."""
 TOTAL = "total"
 """A benchmark's name for its main score."""
 NOT_SET = "not set"
@@ -147,8 +150,15 @@ def node_text(node: Node) -> str:
 
 
 def chain_text(graph: WaitGraph) -> str:
-    """Return the heaviest chain: ``the benchmark itself 12% <- ceph-fuse client_lock 47% <- mds.a messenger 12%``."""
-    return " <- ".join(f"{node_text(step.node)} {step.share:.0%}" for step in graph.steps[: graph.heaviest + 1])
+    """Return the heaviest chain: ``the benchmark itself 12% <- ceph-fuse client_lock 47% <- mds.a messenger 12%``.
+
+    Dots stand for two or more nodes in a row that answer for nothing and only pass the wake-up on.
+    """
+    found = []
+    for counts, steps in groupby(graph.steps[: graph.heaviest + 1], lambda step: step.share >= MIN_CHAIN_SHARE):
+        words = [f"{node_text(step.node)} {step.share:.0%}" for step in steps]
+        found += words if counts or len(words) < 2 else ["..."]
+    return " <- ".join(found)
 
 
 def waterfall_text(found: Waterfall) -> str:
