@@ -482,6 +482,18 @@ def test_it_is_not_sure_to_be_latency_bound_where_something_works_for_most_of_th
     assert (resting.kind, resting.confidence) == (Kind.LATENCY_BOUND, Confidence.HIGH)
 
 
+def test_it_is_not_sure_to_be_latency_bound_where_the_cpus_that_are_waited_for_are_nearly_full() -> None:
+    """Threads that wake each other up on two CPUs wait for them before these are full."""
+
+    def found(cpu: float) -> Verdict:
+        return judged(a=MadeHost().works({"runqueue": 0.5, "cpu": 0.4, "mds": 0.1}).cpu(cpu))
+
+    assert (found(0.77).kind, found(0.77).confidence) == (Kind.LATENCY_BOUND, Confidence.MEDIUM)
+    assert found(0.77).margin == "just under: cpu of a is 77% busy, and full from 80% on"
+    assert "cpu of a serves it as well and is not full: busy for 77% of the time" in found(0.77).evidence
+    assert (found(0.3).kind, found(0.3).confidence) == (Kind.LATENCY_BOUND, Confidence.HIGH)
+
+
 @pytest.mark.parametrize(
     ("share", "confidence", "margin"),
     [

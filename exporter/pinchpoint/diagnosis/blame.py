@@ -389,8 +389,8 @@ def _blame_others(host: _Host, workload: BenchmarkWork, shares: Mapping[str, flo
     if (waited := shares.get("runqueue", 0.0)) and owners:
         for owner in owners:
             key, full = host.cpu_of(owner)
-            if full:
-                tally.add(key, "runqueue", waited * full)
+            # CPUs that are nearly full answer for it as any other resource does that is not full.
+            tally.add(key, "runqueue", waited * (full or host.uses.get(key, NOTHING).busy))
     disks = host.disks(owners)
     # What reclaims the dirty pages of its own cgroup waits for the disk (shrink_folio_list, mm/vmscan.c, Linux 6.18).
     if (reclaims := shares.get("memory", 0.0)) and any(host.full(("memory_quota", owner)) for owner in owners):
