@@ -653,6 +653,11 @@ OSD_ALLOCATION_FALLBACKS = _counter(
     "Allocations for RocksDB's files that did not fit on their device and went to the main one.",
     "daemon",
 )
+OSD_FRAGMENTATION_RATIO = _gauge(
+    "pinchpoint_osd_fragmentation_ratio",
+    "Pieces of BlueStore's free space, against the most that there could be: 1 if no two free units are neighbours.",
+    "daemon",
+)
 OSD_QUEUED_REQUESTS = _number(
     "pinchpoint_osd_queued_requests", "Requests of all kinds in the queues of the mClock scheduler.", "daemon"
 )

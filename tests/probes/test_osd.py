@@ -113,6 +113,7 @@ def test_every_release_has_every_series(release: str) -> None:
     assert declared - found.values.keys() == LACKS[release]
     assert value(found, "compactions", state="running") == (None if release in ("14.2.21", "16.2.15") else 0)
     assert {labels["step"] for labels, _ in found.series("pinchpoint_osd_steps_total")} == {step.name for step in STEPS}
+    assert value(found, "fragmentation_ratio") == (0.621 if release == "20.2.4" else 0)
     assert found.value("pinchpoint_ceph_messages_total", daemon="osd.0", direction="sent")
     options = dict(daemon.reader.options.items())
     assert options["osd_op_num_shards"] == "0"  # depends on the kind of device: _hdd or _ssd

@@ -390,7 +390,8 @@ def _blame_others(host: _Host, workload: BenchmarkWork, shares: Mapping[str, flo
         for owner in owners:
             key, full = host.cpu_of(owner)
             # CPUs that are nearly full answer for it as any other resource does that is not full.
-            tally.add(key, "runqueue", waited * (full or host.uses.get(key, NOTHING).busy))
+            if busy := full or host.uses.get(key, NOTHING).busy:
+                tally.add(key, "runqueue", waited * busy)
     disks = host.disks(owners)
     # What reclaims the dirty pages of its own cgroup waits for the disk (shrink_folio_list, mm/vmscan.c, Linux 6.18).
     if (reclaims := shares.get("memory", 0.0)) and any(host.full(("memory_quota", owner)) for owner in owners):

@@ -28,6 +28,7 @@ from pinchpoint.metrics import (
     OSD_BLUEFS_USED_BYTES,
     OSD_COMPACTIONS,
     OSD_FINISHER_QUEUE,
+    OSD_FRAGMENTATION_RATIO,
     OSD_KV_COMMIT_SECONDS,
     OSD_KV_FLUSH_SECONDS,
     OSD_KV_SYNC_SECONDS,
@@ -314,6 +315,10 @@ class OsdReader(DaemonReader):
         # Counted only if rocksdb_perf is on; otherwise 0 says nothing.
         if (delay := dump.average("rocksdb", "rocksdb_write_delay_time")) is not None and delay.number > 0:
             self._values[OSD_ROCKSDB_DELAY_SECONDS, ""] = delay.total
+        # In thousandths, despite its name (BlueStore::_init_logger and _kv_finalize_thread, src/os/bluestore).
+        fragmented = dump.value("bluestore", "fragmentation_micros", "bluestore_fragmentation_micros")
+        if fragmented is not None:
+            self._values[OSD_FRAGMENTATION_RATIO, ""] = fragmented / 1000
         shards = [dump.value(shard, "mclock_all_type_queue_len") for shard in dump.loggers("mclock-shard-queue-")]
         if known := [queued for queued in shards if queued is not None]:
             self._values[OSD_QUEUED_REQUESTS, ""] = sum(known)
@@ -381,6 +386,7 @@ class Osd(DaemonProbe):
         OSD_STEP_SECONDS,
         OSD_STEPS,
         *dict.fromkeys(count.metric for count in COUNTS),
+        OSD_FRAGMENTATION_RATIO,
         OSD_SLOW_STORE_OPS,
         OSD_SLOW_STORE_OP_AGE_SECONDS,
         OSD_ROCKSDB_SYNC_SECONDS,
