@@ -29,6 +29,7 @@ BY_HAND = {
     "ceph config set osd osd_op_num_threads_per_shard_ssd 1": "OSDs have to restart",
     "ceph config set global ms_cluster_mode crc": "daemons have to restart",
     "ceph config set osd osd_scrub_begin_hour 1": "for good, not for a run",
+    "ceph config set osd osd_memory_target 8589934592": "OSDs without tcmalloc have to restart",
     "ceph config set osd osd_client_message_cap 1024": "its effect on a run was not tried",
     "ceph config set mds mds_bal_interval 3600": "its effect on a run was not tried",
     "sysctl -w KEY=VALUE": "no command: words stand for it",
