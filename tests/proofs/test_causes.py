@@ -35,8 +35,8 @@ SMALL_CACHES = {
     "rocksdb_cache_size": str(1 << 20),
     "bluefs_buffered_io": "false",
 }
-"""Caches of an OSD as they would be with a thousand times as many objects: osd_memory_target leaves 128 MiB at least
-(osd_memory_cache_min), and the page cache holds what BlueFS reads. All but one are read at an OSD's start."""
+"""Caches that cannot hold the metadata of a pool which is written in seconds: osd_memory_target leaves 128 MiB at least
+(osd_memory_cache_min), and the page cache holds what BlueFS reads. An OSD takes them at its start."""
 
 
 @pytest.mark.long

@@ -374,17 +374,16 @@ def _steps(workload: BenchmarkWork, before: Snapshots, after: Snapshots) -> tupl
 
     Too few of them at a time for the processes that wait are somebody else's, or a client's own house-keeping.
     """
-    waiting = {kind: sum(workload.seconds.get(wait, 0.0) for wait in waits) for kind, waits in STEPPED.items()}
-    if all(processes < MIN_STEPS_SHARE * workload.total for processes in waiting.values()):
+    seconds = {kind: sum(workload.seconds.get(wait, 0.0) for wait in waits) for kind, waits in STEPPED.items()}
+    waiting = {kind: own for kind, own in seconds.items() if own >= MIN_STEPS_SHARE * workload.total}
+    if not waiting:
         return ()
-
-    def concerns(fall: Waterfall) -> bool:
-        processes = waiting[fall.operation.partition(" ")[0]]
-        at_a_time = fall.rate * fall.seconds
-        return processes >= MIN_STEPS_SHARE * workload.total and at_a_time >= MIN_IN_DAEMON_SHARE * processes
-
-    falls = waterfalls(before, after)
-    operations = {one.operation for one in falls if not one.daemon and concerns(one)}
+    falls = [one for one in waterfalls(before, after) if one.kind in waiting]
+    operations = {
+        one.operation
+        for one in falls
+        if not one.daemon and one.rate * one.seconds >= MIN_IN_DAEMON_SHARE * waiting[one.kind]
+    }
     return tuple(one for one in falls if one.operation in operations)
 
 
@@ -603,7 +602,7 @@ def _slow_step(found: Verdict, parts: LatencyBreakdown) -> str:
         share = sum(found.waits.get(wait, 0.0) for wait in waits)
         if any(other >= share for wait, other in found.waits.items() if wait not in waits and wait != "idle"):
             continue
-        falls = [one for one in all_daemons if one.operation.startswith(kind)]
+        falls = [one for one in all_daemons if one.kind == kind]
         total = sum(one.rate * one.seconds for one in falls)
         for one in falls if total > 0 else ():
             blame = share * inside.get(kind.lower(), 0.0) * one.rate * one.cause.seconds / total

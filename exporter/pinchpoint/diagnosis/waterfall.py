@@ -69,6 +69,11 @@ class Waterfall(msgspec.Struct, frozen=True):
     """In the order in which they happen; they add up to `seconds`."""
 
     @property
+    def kind(self) -> str:
+        """The kind of daemon: ``OSD`` or ``MDS``."""
+        return self.operation.partition(" ")[0]
+
+    @property
     def largest(self) -> Step:
         """The longest step."""
         return max(self.steps, key=lambda step: step.seconds)
