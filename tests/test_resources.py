@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinchpoint.model import Snapshot
-from pinchpoint.resources import METRICS, Resource, points
+from pinchpoint.probes import PROBES
+from pinchpoint.resources import METRICS, Resource, all_resources, points
 
 BUSY, SATURATED, RUNQUEUE, BLOCKED = (metric.name for metric in METRICS)
 
@@ -77,3 +78,9 @@ def test_integrals_never_fall_and_no_more_is_saturated_than_has_passed(samples: 
         before = resource.busy, resource.saturated
 
     assert resource.saturated <= sum(elapsed for elapsed, _ in samples)
+
+
+def test_the_probe_of_an_entry_measures_resources() -> None:
+    measuring = {probe.name for probe in PROBES if METRICS[0] in probe.metrics}
+
+    assert {entry.probe for entry in all_resources().values()} - {""} <= measuring

@@ -148,6 +148,27 @@ def test_a_series_that_comes_back_with_its_past_is_no_newborn() -> None:
     assert (found.resources, found.roles) == ((), ())
 
 
+def test_a_probe_that_was_slow_leaves_the_newborns_of_the_others() -> None:
+    hangs: list[Series] = [(SUCCESS, {"probe": "path"}, 0), (LAST, {"probe": "path"}, 99)]
+    work: Series = ("pinchpoint_workload_seconds_total", {"benchmark": "fio", "run": "r", "wait": "disk"}, 5)
+    role = {"role": "benchmark", "owner": "fio"}
+
+    found = usage(snapshot(100, *hangs), snapshot(110, *resource("benchmark", 6), (THREAD_CPU, role, 5), work))
+
+    assert [use.resource for use in found.resources] == ["benchmark"]
+    assert [use.cpu for use in found.roles] == [0.5]
+    assert [use.waits for use in found.workloads] == [{"disk": 0.5}]
+
+
+@pytest.mark.parametrize(("probe", "known"), [("cgroups", ["kswapd"]), ("tasks", ["memory_quota"])])
+def test_a_resource_comes_back_with_the_past_of_its_own_probe(probe: str, known: list[str]) -> None:
+    hangs: list[Series] = [(SUCCESS, {"probe": probe}, 0), (LAST, {"probe": probe}, 99)]
+
+    found = usage(snapshot(100, *hangs), snapshot(110, *resource("kswapd", 6), *resource("memory_quota", 6)))
+
+    assert [use.resource for use in found.resources] == known
+
+
 def test_a_newborn_that_is_older_than_the_interval_is_left_out() -> None:
     assert usage(snapshot(0), snapshot(10, *resource("kswapd", 3600))).resources == ()
 

@@ -9,7 +9,7 @@ not a number) is treated as missing, and missing values are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
 from typing import TypeAlias
@@ -443,11 +443,11 @@ class _SnapshotPair:
         self.after = after
         self.seconds = seconds
         self.restarted = restarted(before, after)
-        # A probe that hangs has no series: when it goes on, they come back with all of their past.
         failed = {probe for probe, ok in self.then(PROBE_SUCCESS) if not ok}
-        self._gap = bool(failed) and any(
-            probe in failed for probe, _ in self.then(PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS)
-        )
+        self._hung = failed and {
+            probe for probe, _ in self.then(PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS) if probe in failed
+        }
+        """Probes that hung: they have no series, and when they go on, these come back with all of their past."""
 
     def then(self, metric: Metric) -> Iterator[tuple[str, float]]:
         """Yield the probe and the earlier value of every series of `metric`."""
@@ -467,17 +467,19 @@ class _SnapshotPair:
         """Return the later value of one series."""
         return finite(self.after.value(metric.name, **labels))
 
-    def gains(self, metric: Metric, most: float, *, born: bool) -> Iterator[tuple[Labels, float]]:
+    def gains(
+        self, metric: Metric, most: float, born: Callable[[Labels], str] | None
+    ) -> Iterator[tuple[Labels, float]]:
         """Yield by how much each series of the counter `metric` rose, as far as known.
 
         A smaller value than before comes from an exporter (or a host) that was started in between, and counts from
-        zero. `born` marks Pinchpoint's own integrals, which begin at zero when a thread or device is first seen: new
-        ones count from zero too, unless the earlier snapshot has a gap. A new counter of the kernel ran long before.
-        What counts from zero can't have risen by more than `most`, or it did not begin in this interval.
+        zero. `born` marks Pinchpoint's own integrals, which begin at zero when a thread or device is first seen, and
+        returns the probe of a new one: it counts from zero too, unless that probe hung earlier. A new counter of the
+        kernel ran long before. What counts from zero can't have risen by more than `most`, or it did not begin in this
+        interval.
         """
         earlier = {} if born and self.restarted else self.before.values.get(metric.name, {})
         later = self.after.values.get(metric.name, {})
-        from_zero = born and (self.restarted or not self._gap)
         # The series of two scrapes are mostly the same: looking each of them up takes half of a judge's time.
         same = list(earlier) == list(later)
         for (labels, value), old in zip(
@@ -485,12 +487,16 @@ class _SnapshotPair:
         ):
             if old is not None and 0 <= old <= value < MAX_VALUE:
                 yield labels, value - old
-            elif 0 <= value <= most and value < MAX_VALUE and (from_zero or (old is not None and 0 <= old < MAX_VALUE)):
+            elif 0 <= value <= most and value < MAX_VALUE and (self._begins(labels, born) or _is_sum(old)):
                 yield labels, value
+
+    def _begins(self, labels: Labels, born: Callable[[Labels], str] | None) -> bool:
+        """Return whether a series that the earlier snapshot does not have began at zero since."""
+        return born is not None and (self.restarted or not self._hung or born(labels) not in self._hung)
 
     def gain(self, metric: Metric) -> float | None:
         """Return by how much the counter `metric` of the kernel, or of the process, rose over all of its series."""
-        gains = [gain for _, gain in self.gains(metric, MAX_VALUE, born=False)]
+        gains = [gain for _, gain in self.gains(metric, MAX_VALUE, None)]
         return sum(gains) if gains else None
 
     def sampled(self, probe: str) -> float:
@@ -506,20 +512,35 @@ class _SnapshotPair:
         return new - old
 
 
+def _is_sum(value: float | None) -> bool:
+    return value is not None and 0 <= value < MAX_VALUE
+
+
+def _by_tasks(_: Labels) -> str:
+    return "tasks"
+
+
+def _by_waits(_: Labels) -> str:
+    return "waits"
+
+
+def _by_its_probe(labels: Labels) -> str:
+    return entry_of(label(labels, "resource")).probe or "tasks"
+
+
 def _resources(window: _SnapshotPair) -> tuple[ResourceUse, ...]:
     # A resource's first sample may have begun before the interval.
     most = 2 * window.seconds
-    saturated = dict(window.gains(RESOURCE_SATURATED_SECONDS, most, born=True))
+    saturated = dict(window.gains(RESOURCE_SATURATED_SECONDS, most, _by_its_probe))
     runqueue = {
         picked(labels, "owner", "resource"): gain
-        for labels, gain in window.gains(RESOURCE_RUNQUEUE_SECONDS, most, born=True)
+        for labels, gain in window.gains(RESOURCE_RUNQUEUE_SECONDS, most, _by_its_probe)
     }
     thresholds = dict(window.by(RESOURCE_THRESHOLD_RATIO, "resource"))
     sampled = {"": window.seconds}
     found = []
-    for labels, busy in window.gains(RESOURCE_BUSY_SECONDS, most, born=True):
+    for labels, busy in window.gains(RESOURCE_BUSY_SECONDS, most, _by_its_probe):
         owner, name, serves = picked(labels, "owner", "resource", "serves")
-        # Roles are sampled many times a second.
         probe = entry_of(name).probe
         if (seconds := sampled.get(probe)) is None:
             seconds = sampled[probe] = window.sampled(probe)
@@ -551,10 +572,10 @@ def _fullness(use: ResourceUse) -> tuple[float, float, str, str]:
 
 def _roles(window: _SnapshotPair) -> tuple[RoleUse, ...]:
     most = MAX_CPUS * window.seconds
-    waits = dict(window.gains(THREAD_RUNQUEUE_SECONDS, most, born=True))
+    waits = dict(window.gains(THREAD_RUNQUEUE_SECONDS, most, _by_tasks))
     threads = dict(window.now(THREADS))
     found = []
-    for labels, cpu in window.gains(THREAD_CPU_SECONDS, most, born=True):
+    for labels, cpu in window.gains(THREAD_CPU_SECONDS, most, _by_tasks):
         owner, role = picked(labels, "owner", "role")
         waited = waits.get(labels)
         runqueue = None if waited is None else waited / window.seconds
@@ -572,7 +593,7 @@ def _idle(window: _SnapshotPair) -> Idle | None:
         return None
     totals: dict[str, float] = {}
     cpus: set[str] = set()
-    for labels, gain in window.gains(CPU_IDLE_STATE_SECONDS, seconds, born=False):
+    for labels, gain in window.gains(CPU_IDLE_STATE_SECONDS, seconds, None):
         cpus.add(label(labels, "cpu"))
         state = label(labels, "state")
         totals[state] = totals.get(state, 0.0) + gain
@@ -582,7 +603,7 @@ def _idle(window: _SnapshotPair) -> Idle | None:
         IdleState(state, min(1.0, totals[state] / len(cpus) / seconds), int(disabled.get(state, 0)))
         for state in sorted(totals, key=lambda state: (latency.get(state, 0.0), state))
     )
-    lost = [min(1.0, gain / seconds) for _, gain in window.gains(CPU_IDLE_EXIT_SECONDS, seconds, born=False)]
+    lost = [min(1.0, gain / seconds) for _, gain in window.gains(CPU_IDLE_EXIT_SECONDS, seconds, None)]
     if not states and not lost:
         return None
     return Idle(states, sum(lost) / len(lost) if lost else None, max(lost, default=None))
@@ -650,7 +671,7 @@ def _workloads(window: _SnapshotPair) -> tuple[WorkloadUse, ...]:
         return ()
     waits: dict[tuple[str, str], dict[str, float]] = {}
     most = MAX_CPUS * window.seconds
-    for labels, gain in window.gains(WORKLOAD_SECONDS, most, born=True):
+    for labels, gain in window.gains(WORKLOAD_SECONDS, most, _by_waits):
         key = label(labels, "benchmark"), label(labels, "run")
         waits.setdefault(key, {})[label(labels, "wait")] = gain / seconds
     owners = _names(window, WORKLOAD_OWNER_INFO, "owner")
@@ -675,8 +696,8 @@ def _ranks(window: _SnapshotPair, seconds: float) -> dict[tuple[str, str], RankU
 
     most = MAX_CPUS * window.seconds
     numbers = by(window.now(WORKLOAD_RANKS), "state")
-    times = by(window.gains(WORKLOAD_RANK_SECONDS, most, born=True), "state")
-    waits = by(window.gains(WORKLOAD_SLOWEST_RANK_SECONDS, 2 * window.seconds, born=True), "wait")
+    times = by(window.gains(WORKLOAD_RANK_SECONDS, most, _by_waits), "state")
+    waits = by(window.gains(WORKLOAD_SLOWEST_RANK_SECONDS, 2 * window.seconds, _by_waits), "wait")
     rates, work = by(window.now(WORKLOAD_RANK_RATE), "which"), by(window.now(WORKLOAD_RANK_WORK), "which")
     units = {picked(labels, "benchmark", "run"): label(labels, "unit") for labels, _ in window.now(WORKLOAD_RANK_RATE)}
     since = {picked(labels, "benchmark", "run"): value for labels, value in window.now(WORKLOAD_RANKS_WAITED_RATIO)}
@@ -729,8 +750,8 @@ def _devices(window: _SnapshotPair) -> tuple[StorageDevice, ...]:
 def _requests(window: _SnapshotPair) -> Iterator[RequestTime]:
     """Yield how long the OSDs took for what depends on no other OSD: commits to their own disk, and reads."""
     for what, times, counts in (("commit", OSD_KV_SYNC_SECONDS, OSD_KV_SYNCS), ("read", OSD_OP_SECONDS, OSD_OPS)):
-        seconds = dict(window.gains(times, MAX_VALUE, born=False))
-        for labels, count in window.gains(counts, MAX_VALUE, born=False):
+        seconds = dict(window.gains(times, MAX_VALUE, None))
+        for labels, count in window.gains(counts, MAX_VALUE, None):
             if count > 0 and labels in seconds and label(labels, "type") in ("", what):
                 yield RequestTime(what, label(labels, "daemon"), count, seconds[labels] / count)
 
