@@ -58,6 +58,7 @@ def test_a_database_that_compacts_all_the_time_is_named_with_the_writes_that_it_
     observer.wait_until_gone("RocksdbWriteStall", SECONDS, daemon=daemon)
 
 
+@pytest.mark.long
 def test_a_slow_link_is_seen_in_what_an_osd_cannot_send(tmp_path: Path, measured: Measured) -> None:
     with own_network(), contextlib.ExitStack() as running:
         cluster = running.enter_context(Cluster(store="bluestore"))
@@ -123,6 +124,7 @@ def test_a_throttle_that_is_set_too_low_is_named(clusters: Clusters, observer: O
         observer.wait_until_gone("OsdThrottleFull", SECONDS, daemon=daemon)
 
 
+@pytest.mark.long
 def test_a_database_that_outgrows_its_device_is_named(
     clusters: Clusters, observer: Observer, measured: Measured
 ) -> None:
@@ -141,6 +143,7 @@ def test_a_database_that_outgrows_its_device_is_named(
         measured[name] = f"{observer.number(used % name) / (1 << 20):.0f} MiB"
 
 
+@pytest.mark.long
 def test_metadata_that_the_cache_does_not_hold_is_named_where_reading_it_costs_time(
     clusters: Clusters, observer: Observer, measured: Measured
 ) -> None:
@@ -168,6 +171,7 @@ def test_metadata_that_the_cache_does_not_hold_is_named_where_reading_it_costs_t
     observer.wait_until_gone("OnodeCacheMisses", SECONDS, daemon=daemon)
 
 
+@pytest.mark.long
 def test_an_osd_that_dies_in_a_phase_is_named_and_voids_the_run(
     clusters: Clusters, observer: Observer, measured: Measured
 ) -> None:

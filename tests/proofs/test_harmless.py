@@ -91,6 +91,7 @@ def shared(module_clusters: Callable[..., Cluster]) -> Cluster:
     return module_clusters(options={"global": {"mds_beacon_grace": "60", "mds_heartbeat_grace": "60"}})
 
 
+@pytest.mark.long
 def test_a_host_with_8_osds_and_4_active_mdss_has_fewer_than_2000_series(
     clusters: Callable[..., Cluster], observer: Observer, measured: Measured
 ) -> None:

@@ -10,6 +10,8 @@ import subprocess
 import time
 from collections.abc import Callable, MutableMapping
 
+import pytest
+
 from lab import loads
 from lab.cluster import Cluster
 from lab.observer import Observer, started
@@ -33,6 +35,7 @@ def wait_for_check(cluster: Cluster, check: str) -> float:
     return time.time()
 
 
+@pytest.mark.long
 def test_a_full_cache_is_told_before_ceph_warns_and_the_command_of_the_alert_ends_it(
     clusters: Clusters, observer: Observer, measured: Measured
 ) -> None:
@@ -83,6 +86,7 @@ def test_a_full_cache_is_told_before_ceph_warns_and_the_command_of_the_alert_end
     assert until(SECONDS, lambda: not cluster.health(), pause=0.5), cluster.health()
 
 
+@pytest.mark.long
 def test_a_journal_that_grows_is_told_before_ceph_warns_and_ends_with_its_cause(
     clusters: Clusters, observer: Observer, measured: Measured
 ) -> None:

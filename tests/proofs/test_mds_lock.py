@@ -113,7 +113,9 @@ def test_twelve_clients_fill_the_lock_of_an_mds_and_none_of_its_threads(
     assert gone
 
 
-@pytest.mark.parametrize("clients", [1, 3, 6])
+@pytest.mark.parametrize(
+    "clients", [pytest.param(1, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long), 6]
+)
 def test_an_mds_lock_is_shown_as_held_for_as_long_as_it_is(
     shared: Cluster, observer: Observer, measured: MutableMapping[str, str], clients: int
 ) -> None:

@@ -177,6 +177,7 @@ def test_the_cpu_of_roles_is_what_their_threads_used_and_the_commit_what_the_osd
     assert commit > used["kv_sync"]
 
 
+@pytest.mark.long
 def test_writes_behind_a_disk_that_is_slow_again_and_again_are_one_alert_where_ceph_has_many(
     shared: Cluster, observer: Observer, tmp_path: Path, measured: MutableMapping[str, str]
 ) -> None:

@@ -96,6 +96,7 @@ def changes(
     return {name: after.get(name, 0.0) - before.get(name, 0.0) for name in before.keys() | after.keys()}
 
 
+@pytest.mark.long
 def test_connections_that_are_encrypted_show_as_encryption(
     clusters: Callable[..., Cluster], measured: MutableMapping[str, str]
 ) -> None:
@@ -109,6 +110,7 @@ def test_connections_that_are_encrypted_show_as_encryption(
     assert max(rises, key=lambda name: rises[name]) == "encryption"
 
 
+@pytest.mark.long
 def test_tcmalloc_in_place_of_glibcs_malloc_lowers_the_allocators_share(
     clusters: Callable[..., Cluster], measured: MutableMapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
