@@ -768,6 +768,28 @@ def test_a_step_that_answers_for_little_of_the_time_is_not_advised_on() -> None:
         assert (found.kind, found.advice) == (Kind.LATENCY_BOUND, general)
 
 
+@pytest.mark.parametrize(
+    ("resource", "throttled", "share"), [("kv_sync", 6.0, "75%"), ("kv_sync", 0.5, ""), ("disk", 6.0, "")]
+)
+def test_a_commit_thread_behind_a_throttle_that_holds_writes_back_is_doubted(
+    resource: str, throttled: float, share: str
+) -> None:
+    host = MadeHost().works({"osd": 0.9, "cpu": 0.1}, client="fio")
+    host.resource(resource, "osd.0", 0.97, "osd", runqueue=0.0)
+    host.counter("pinchpoint_osd_ops_total", 100, daemon="osd.0", type="write")
+    host.counter("pinchpoint_osd_op_seconds_total", 0.2 + throttled / 10, daemon="osd.0", type="write")
+    for step, milliseconds in {"write_process": 2 + throttled, "throttle": throttled, "kv_commit": 1.0}.items():
+        host.counter("pinchpoint_osd_steps_total", 100, daemon="osd.0", step=step)
+        host.counter("pinchpoint_osd_step_seconds_total", milliseconds / 10, daemon="osd.0", step=step)
+
+    found = verdict(*snapshots(a=host))
+
+    words = f"writes wait for a throttle of the OSDs for {share} of their time: a low one makes commits small"
+    assert found.limits
+    assert found.doubts == ((words,) if share else ())
+    assert found.confidence is (Confidence.MEDIUM if share else Confidence.HIGH)
+
+
 def test_operations_that_are_much_too_few_for_what_waits_are_not_shown() -> None:
     """A ceph-fuse that answers from its cache writes something to its OSDs now and then."""
     host = MadeHost().works({"client": 40.0, "cpu": 1.0}, client="fio")

@@ -23,7 +23,7 @@ from pinchpoint.diagnosis.latency import LatencyBreakdown, latency
 from pinchpoint.diagnosis.lock_use import lock_doubt, lock_sentence, lock_uses
 from pinchpoint.diagnosis.served import Served
 from pinchpoint.diagnosis.usage import SeenThreads, Usage, usages
-from pinchpoint.diagnosis.waterfall import Waterfall, shift, shift_words, waterfall_words, waterfalls
+from pinchpoint.diagnosis.waterfall import Waterfall, shift, shift_words, throttle_doubt, waterfall_words, waterfalls
 from pinchpoint.diagnosis.window import Window
 from pinchpoint.model import Snapshots
 from pinchpoint.runs import belongs
@@ -322,7 +322,8 @@ def judge(
     locks = lock_uses(limits, before, after)
     strange = not limits and any(unknown.full(one.thread) for one in hot)
     early = silent if held and kind is not Kind.STUCK else 0.0
-    others = (margin, chain_doubt, lock_doubt(locks), *hidden_parts)
+    held_back = throttle_doubt(falls) if any(limit.resource == "kv_sync" for limit in limits) else ""
+    others = (margin, chain_doubt, lock_doubt(locks), held_back, *hidden_parts)
     doubts, confidence = _doubts(hosts, seconds, shares, hidden, others, strange=strange, silent=early)
     found = Verdict(
         kind=kind,

@@ -28,7 +28,17 @@ from pinchpoint.metrics import (
 )
 from pinchpoint.model import Labels, Metric, Snapshot, Snapshots
 
-__all__ = ["Shift", "Step", "Waterfall", "has_moved", "shift", "shift_words", "waterfall_words", "waterfalls"]
+__all__ = [
+    "Shift",
+    "Step",
+    "Waterfall",
+    "has_moved",
+    "shift",
+    "shift_words",
+    "throttle_doubt",
+    "waterfall_words",
+    "waterfalls",
+]
 
 MIN_OPERATIONS = 10
 """Operations below which a window has no mean."""
@@ -152,6 +162,21 @@ def has_moved(before: float, after: float, whole: float) -> bool:
     """Return whether the mean of a step has moved; `whole` is the longer of the two operations."""
     low, high = sorted((before, after))
     return high >= MOVED_RATIO * low and high - low >= MIN_MOVED_SHARE * whole
+
+
+def throttle_doubt(found: Iterable[Waterfall]) -> str:
+    """Return why a full commit thread may not be the limit; empty if writes wait longer for something but a throttle.
+
+    BlueStore's throttle holds the workers until earlier writes are committed. Below its default it lets only a few
+    writes into each commit, and the thread is full of small ones.
+    """
+    for one in found:
+        if one.operation == "OSD write" and not one.daemon and one.cause.name == "throttle":
+            share = one.cause.seconds / one.seconds
+            return (
+                f"writes wait for a throttle of the OSDs for {share:.0%} of their time: a low one makes commits small"
+            )
+    return ""
 
 
 def waterfall_words(found: Waterfall) -> str:
