@@ -96,6 +96,10 @@ class _LimitedCgroup:
         """The share of its periods that were throttled."""
         return min(1.0, self.new.throttled / self.new.periods) if self.new.periods else 0.0
 
+    def tightness(self) -> tuple[float, int]:
+        """Return what is greater the tighter its quota was."""
+        return self.share, self.new.periods
+
 
 class _IoGroup:
     """A cgroup with limits of block I/O."""
@@ -155,21 +159,8 @@ class _Place(NamedTuple):
     """Limits of memory, in bytes."""
 
 
-class _OwnerQuota:
-    """The totals of one owner's CPU quota."""
-
-    __slots__ = ("periods", "resource", "seconds", "seen", "throttled")
-
-    def __init__(self, resource: Resource) -> None:
-        self.resource = resource
-        self.periods = self.throttled = 0
-        self.seconds = 0.0
-        self.seen = 0.0
-        """Monotonic time at which it last had a quota."""
-
-
 class _LimitedOwner:
-    """The totals of one owner's limits of block I/O, or of memory."""
+    """The totals of one owner's limits of CPU, of block I/O, or of memory."""
 
     __slots__ = ("resource", "seen")
 
@@ -204,7 +195,8 @@ class Cgroups(Probe):
         self._groups: dict[Path, _LimitedCgroup] = {}
         self._limited: dict[Path, bool] = {}
         self._quotas: dict[str, set[Path]] = {}
-        self._owners: dict[str, _OwnerQuota] = {}
+        self._throttled: dict[str, Throttling] = {}
+        self._cpu_owners: dict[str, _LimitedOwner] = {}
         self._io_groups: dict[Path, _IoGroup] = {}
         self._io_limits: dict[str, set[tuple[Path, tuple[IoLimit, ...]]]] = {}
         self._io_shown: dict[tuple[str, str, str], int] = {}
@@ -234,9 +226,11 @@ class Cgroups(Probe):
             io_group.read(directory)
         for directory, memory_group in self._memory_groups.items():
             memory_group.read(directory, now)
-        self._charge_quotas(now)
+        self._charge("cpu_quota", self._cpu_owners, self._cpu_shares(), now)
         self._charge("io_quota", self._io_owners, self._io_shares(now - self._last), now)
         self._charge("memory_quota", self._memory_owners, self._memory_shares(now), now)
+        for name in self._throttled.keys() - self._cpu_owners.keys():
+            del self._throttled[name]
         self._last = now
 
     def _place(self, now: float) -> bool:
@@ -320,24 +314,17 @@ class Cgroups(Probe):
         used = set().union(*self._memory_limits.values())
         self._memory_groups = {directory: self._memory_groups.get(directory) or _MemoryGroup() for directory in used}
 
-    def _charge_quotas(self, now: float) -> None:
-        elapsed = now - self._last
+    def _cpu_shares(self) -> Iterator[tuple[str, float]]:
+        """Yield the share of its periods in which the tightest CPU quota of each owner was used up, and count them."""
         for name, directories in self._quotas.items():
-            groups = [self._groups[directory] for directory in directories]
-            if not groups:
+            if not directories:
                 continue
-            owner = self._owners.get(name)
-            if owner is None:
-                owner = self._owners[name] = _OwnerQuota(self._resource("cpu_quota", name))
-            owner.seen = now
-            worst = max(groups, key=lambda group: (group.share, group.new.periods))
-            owner.periods += worst.new.periods
-            owner.throttled += worst.new.throttled
-            owner.seconds += worst.new.seconds
-            if worst.new.periods:
-                owner.resource.add(elapsed, elapsed * worst.share)
-        for name in [name for name, owner in self._owners.items() if now - owner.seen > KEEP_ENDED_SECONDS]:
-            del self._owners[name]
+            worst = max((self._groups[directory] for directory in directories), key=_LimitedCgroup.tightness)
+            total, new = self._throttled.get(name, NOTHING), worst.new
+            self._throttled[name] = Throttling(
+                total.periods + new.periods, total.throttled + new.throttled, total.seconds + new.seconds
+            )
+            yield name, worst.share
 
     def _io_shares(self, elapsed: float) -> Iterator[tuple[str, float]]:
         """Yield how much of its tightest limit of block I/O each owner used."""
@@ -372,14 +359,13 @@ class Cgroups(Probe):
 
     def points(self) -> Iterator[Point]:
         """Yield the totals of each owner that has or lately had a limit, and the limits in force."""
-        for name, owner in self._owners.items():
-            yield CGROUP_CPU_PERIODS.point(owner.periods, name)
-            yield CGROUP_CPU_THROTTLED_PERIODS.point(owner.throttled, name)
-            yield CGROUP_CPU_THROTTLED_SECONDS.point(owner.seconds, name)
+        for name, totals in self._throttled.items():
+            yield CGROUP_CPU_PERIODS.point(totals.periods, name)
+            yield CGROUP_CPU_THROTTLED_PERIODS.point(totals.throttled, name)
+            yield CGROUP_CPU_THROTTLED_SECONDS.point(totals.seconds, name)
             if directories := self._quotas.get(name):
                 yield CGROUP_CPU_QUOTA_CPUS.point(min(self._groups[directory].cpus for directory in directories), name)
-        yield from resources.points(owner.resource for owner in self._owners.values())
-        for owners in (self._io_owners, self._memory_owners):
+        for owners in (self._cpu_owners, self._io_owners, self._memory_owners):
             yield from resources.points(owner.resource for owner in owners.values())
         for name, limits in self._memory_limits.items():
             if limits:
