@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pinchpoint.diagnosis.pair as pair_module
 import pinchpoint.diagnosis.progress as progress_module
 import pinchpoint.diagnosis.usage as usage_module
 from pinchpoint.diagnosis.progress import ActivePhase
@@ -25,7 +26,7 @@ LAST = "pinchpoint_probe_last_success_timestamp_seconds"
 SAMPLES = "pinchpoint_sampler_samples_total"
 IDLE = "pinchpoint_cpu_idle_state_seconds_total"
 
-READ = read_by(usage_module, progress_module)
+READ = read_by(usage_module, pair_module, progress_module)
 """Every metric that the modules refer to."""
 
 Series = tuple[str, dict[str, str], float]
@@ -138,16 +139,6 @@ def test_a_newborn_resource_or_role_counts_from_zero() -> None:
     assert [(role.cpu, role.runqueue, role.threads) for role in found.roles] == [(3.0, None, 4)]
 
 
-def test_a_series_that_comes_back_with_its_past_is_no_newborn() -> None:
-    hangs: list[Series] = [(SUCCESS, {"probe": "tasks"}, 0), (LAST, {"probe": "tasks"}, 90)]
-    works: list[Series] = [(SUCCESS, {"probe": "tasks"}, 1), (LAST, {"probe": "tasks"}, 110)]
-    role = {"role": "benchmark", "owner": "fio"}
-
-    found = usage(snapshot(100, *hangs), snapshot(110, *works, *resource("kswapd", 6), (THREAD_CPU, role, 40)))
-
-    assert (found.resources, found.roles) == ((), ())
-
-
 def test_a_probe_that_was_slow_leaves_the_newborns_of_the_others() -> None:
     hangs: list[Series] = [(SUCCESS, {"probe": "path"}, 0), (LAST, {"probe": "path"}, 99)]
     work: Series = ("pinchpoint_workload_seconds_total", {"benchmark": "fio", "run": "r", "wait": "disk"}, 5)
@@ -169,18 +160,10 @@ def test_a_resource_comes_back_with_the_past_of_its_own_probe(probe: str, known:
     assert [use.resource for use in found.resources] == known
 
 
-def test_a_newborn_that_is_older_than_the_interval_is_left_out() -> None:
-    assert usage(snapshot(0), snapshot(10, *resource("kswapd", 3600))).resources == ()
-
-
 def test_a_new_counter_of_the_kernel_is_left_out() -> None:
     found = usage(snapshot(0), snapshot(10, (IDLE, {"cpu": "0", "state": "C6"}, 5)))
 
     assert found.idle is None
-
-
-def test_what_vanished_is_left_out() -> None:
-    assert usage(snapshot(0, *resource("kswapd", 1)), snapshot(10)).resources == ()
 
 
 def test_a_slow_probe_is_measured_between_its_own_samples() -> None:

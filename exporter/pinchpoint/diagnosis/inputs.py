@@ -9,6 +9,7 @@ from pinchpoint.diagnosis import (
     innocent,
     latency,
     lock_use,
+    pair,
     progress,
     recent,
     served,
@@ -21,7 +22,7 @@ from pinchpoint.model import Metric
 
 __all__ = ["INPUTS", "STEADY_INPUTS"]
 
-READERS = (chains, costs, facts, innocent, latency, lock_use, progress, recent, served, usage, waterfall, window)
+READERS = (chains, costs, facts, innocent, latency, lock_use, pair, progress, recent, served, usage, waterfall, window)
 """The modules that read snapshots; a metric that one of them reads stands in its imports."""
 
 VIEWED = (THREADS,)

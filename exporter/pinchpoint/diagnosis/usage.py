@@ -9,15 +9,16 @@ not a number) is treated as missing, and missing values are left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
 from typing import TypeAlias
 
 import msgspec
 
+from pinchpoint.diagnosis.pair import SnapshotPair
 from pinchpoint.diagnosis.progress import ActivePhase, Run, active_phases, current_runs
-from pinchpoint.diagnosis.series import MAX_VALUE, finite, label, picked, series
+from pinchpoint.diagnosis.series import MAX_VALUE, label, picked
 from pinchpoint.metrics import (
     CEPH_CLIENT_CLUSTER_INFO,
     CEPH_DAEMON_INFO,
@@ -92,7 +93,6 @@ __all__ = [
     "UnknownThread",
     "Usage",
     "WorkloadUse",
-    "restarted",
     "unknown_threads",
     "usage",
     "usages",
@@ -371,7 +371,7 @@ def usage(before: Snapshot, after: Snapshot) -> Usage:
     seconds = after.time - before.time
     if not MIN_SPAN_SECONDS <= seconds < MAX_VALUE:
         return Usage(time=after.time, seconds=0.0)
-    window = _SnapshotPair(before, after, seconds)
+    window = SnapshotPair(before, after, seconds)
     phases = active_phases(after)
     resources = _resources(window)
     return Usage(
@@ -429,93 +429,6 @@ def usages(before: Snapshots, after: Snapshots, seen: SeenThreads | None = None)
     }
 
 
-def restarted(before: Snapshot, after: Snapshot) -> bool:
-    """Return whether the exporter was started in between, so that all of its integrals began at zero."""
-    samples = before.values.get(SAMPLER_SAMPLES.name, {})
-    return any(value < samples.get(labels, 0.0) for labels, value in series(after, SAMPLER_SAMPLES))
-
-
-class _SnapshotPair:
-    """Two snapshots and the time between them."""
-
-    def __init__(self, before: Snapshot, after: Snapshot, seconds: float) -> None:
-        self.before = before
-        self.after = after
-        self.seconds = seconds
-        self.restarted = restarted(before, after)
-        failed = {probe for probe, ok in self.then(PROBE_SUCCESS) if not ok}
-        self._hung = failed and {
-            probe for probe, _ in self.then(PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS) if probe in failed
-        }
-        """Probes that hung: they have no series, and when they go on, these come back with all of their past."""
-
-    def then(self, metric: Metric) -> Iterator[tuple[str, float]]:
-        """Yield the probe and the earlier value of every series of `metric`."""
-        for labels, value in series(self.before, metric):
-            yield label(labels, "probe"), value
-
-    def now(self, metric: Metric) -> Iterator[tuple[Labels, float]]:
-        """Yield the later value of every series of `metric`."""
-        return series(self.after, metric)
-
-    def by(self, metric: Metric, by: str) -> Iterator[tuple[str, float]]:
-        """Yield one label and the later value of every series of `metric`."""
-        for labels, value in self.now(metric):
-            yield label(labels, by), value
-
-    def value(self, metric: Metric, **labels: str) -> float | None:
-        """Return the later value of one series."""
-        return finite(self.after.value(metric.name, **labels))
-
-    def gains(
-        self, metric: Metric, most: float, born: Callable[[Labels], str] | None
-    ) -> Iterator[tuple[Labels, float]]:
-        """Yield by how much each series of the counter `metric` rose, as far as known.
-
-        A smaller value than before comes from an exporter (or a host) that was started in between, and counts from
-        zero. `born` marks Pinchpoint's own integrals, which begin at zero when a thread or device is first seen, and
-        returns the probe of a new one: it counts from zero too, unless that probe hung earlier. A new counter of the
-        kernel ran long before. What counts from zero can't have risen by more than `most`, or it did not begin in this
-        interval.
-        """
-        earlier = {} if born and self.restarted else self.before.values.get(metric.name, {})
-        later = self.after.values.get(metric.name, {})
-        # The series of two scrapes are mostly the same: looking each of them up takes half of a judge's time.
-        same = list(earlier) == list(later)
-        for (labels, value), old in zip(
-            later.items(), earlier.values() if same else map(earlier.get, later), strict=True
-        ):
-            if old is not None and 0 <= old <= value < MAX_VALUE:
-                yield labels, value - old
-            elif 0 <= value <= most and value < MAX_VALUE and (self._begins(labels, born) or _is_sum(old)):
-                yield labels, value
-
-    def _begins(self, labels: Labels, born: Callable[[Labels], str] | None) -> bool:
-        """Return whether a series that the earlier snapshot does not have began at zero since."""
-        return born is not None and (self.restarted or not self._hung or born(labels) not in self._hung)
-
-    def gain(self, metric: Metric) -> float | None:
-        """Return by how much the counter `metric` of the kernel, or of the process, rose over all of its series."""
-        gains = [gain for _, gain in self.gains(metric, MAX_VALUE, None)]
-        return sum(gains) if gains else None
-
-    def sampled(self, probe: str) -> float:
-        """Return the seconds between the probe's last samples of the two snapshots; 0 if there is no new one.
-
-        Two snapshots 1 s apart hold zero to two samples of a probe that samples once a second: its counters rose
-        for the time between its samples, not for the time between the snapshots.
-        """
-        old = finite(self.before.value(PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS.name, probe=probe))
-        new = self.value(PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS, probe=probe)
-        if not old or not new or new < old:
-            return self.seconds
-        return new - old
-
-
-def _is_sum(value: float | None) -> bool:
-    return value is not None and 0 <= value < MAX_VALUE
-
-
 def _by_tasks(_: Labels) -> str:
     return "tasks"
 
@@ -528,7 +441,7 @@ def _by_its_probe(labels: Labels) -> str:
     return entry_of(label(labels, "resource")).probe or "tasks"
 
 
-def _resources(window: _SnapshotPair) -> tuple[ResourceUse, ...]:
+def _resources(window: SnapshotPair) -> tuple[ResourceUse, ...]:
     # A resource's first sample may have begun before the interval.
     most = 2 * window.seconds
     saturated = dict(window.gains(RESOURCE_SATURATED_SECONDS, most, _by_its_probe))
@@ -570,7 +483,7 @@ def _fullness(use: ResourceUse) -> tuple[float, float, str, str]:
     return -use.saturated, -use.busy / (use.threshold or 1.0), use.resource, use.owner
 
 
-def _roles(window: _SnapshotPair) -> tuple[RoleUse, ...]:
+def _roles(window: SnapshotPair) -> tuple[RoleUse, ...]:
     most = MAX_CPUS * window.seconds
     waits = dict(window.gains(THREAD_RUNQUEUE_SECONDS, most, _by_tasks))
     threads = dict(window.now(THREADS))
@@ -587,7 +500,7 @@ def _heat(use: RoleUse) -> tuple[float, str, str]:
     return -use.cpu - (use.runqueue or 0.0), use.role, use.owner
 
 
-def _idle(window: _SnapshotPair) -> Idle | None:
+def _idle(window: SnapshotPair) -> Idle | None:
     seconds = window.sampled("cpuidle")
     if seconds < MIN_SPAN_SECONDS:
         return None
@@ -609,7 +522,7 @@ def _idle(window: _SnapshotPair) -> Idle | None:
     return Idle(states, sum(lost) / len(lost) if lost else None, max(lost, default=None))
 
 
-def _clock(window: _SnapshotPair) -> Clock | None:
+def _clock(window: SnapshotPair) -> Clock | None:
     hertz = [value for _, value in window.now(CPU_FREQUENCY_HERTZ)]
     if not hertz:
         return None
@@ -623,7 +536,7 @@ def _clock(window: _SnapshotPair) -> Clock | None:
     return Clock(mean, limit, ratio, busy, tuple(sorted(governors)))
 
 
-def _memory(window: _SnapshotPair) -> MemoryUse:
+def _memory(window: SnapshotPair) -> MemoryUse:
     return MemoryUse(
         window.value(MEMORY_DIRTY_BYTES),
         window.value(MEMORY_WRITEBACK_BYTES),
@@ -632,7 +545,7 @@ def _memory(window: _SnapshotPair) -> MemoryUse:
     )
 
 
-def _blind(window: _SnapshotPair) -> tuple[BlindProbe, ...]:
+def _blind(window: SnapshotPair) -> tuple[BlindProbe, ...]:
     last = dict(window.by(PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS, "probe"))
     intervals = dict(window.by(PROBE_INTERVAL_SECONDS, "probe"))
     # The times are by the exporter's clock, not ours: its present is the newest of them, or, if all
@@ -648,13 +561,13 @@ def _blind(window: _SnapshotPair) -> tuple[BlindProbe, ...]:
     return tuple(found)
 
 
-def _silent(window: _SnapshotPair) -> tuple[SilentDaemon, ...]:
+def _silent(window: SnapshotPair) -> tuple[SilentDaemon, ...]:
     stuck = dict(window.by(CEPH_DAEMON_STUCK, "daemon"))
     reasons = {label(labels, "daemon"): label(labels, "reason") for labels, _ in window.now(CEPH_SOCKET_PROBLEM_INFO)}
     return tuple(SilentDaemon(daemon, reason, bool(stuck.get(daemon))) for daemon, reason in sorted(reasons.items()))
 
 
-def _own(window: _SnapshotPair) -> Own:
+def _own(window: SnapshotPair) -> Own:
     seconds = window.sampled("self")
     cpu = window.gain(SELF_CPU_SECONDS)
     return Own(
@@ -665,7 +578,7 @@ def _own(window: _SnapshotPair) -> Own:
     )
 
 
-def _workloads(window: _SnapshotPair) -> tuple[WorkloadUse, ...]:
+def _workloads(window: SnapshotPair) -> tuple[WorkloadUse, ...]:
     seconds = window.sampled("waits")
     if seconds < MIN_SPAN_SECONDS:
         return ()
@@ -684,7 +597,7 @@ def _workloads(window: _SnapshotPair) -> tuple[WorkloadUse, ...]:
     return tuple(sorted(found, key=lambda use: (use.waits.get("idle", 0.0) - sum(use.waits.values()), use.run)))
 
 
-def _ranks(window: _SnapshotPair, seconds: float) -> dict[tuple[str, str], RankUse]:
+def _ranks(window: SnapshotPair, seconds: float) -> dict[tuple[str, str], RankUse]:
     """Return the ranks of each benchmark and run that has several."""
 
     def by(found: Iterable[tuple[Labels, float]], name: str) -> dict[tuple[str, str], dict[str, float]]:
@@ -722,7 +635,7 @@ def _ranks(window: _SnapshotPair, seconds: float) -> dict[tuple[str, str], RankU
     return found
 
 
-def _names(window: _SnapshotPair, metric: Metric, by: str) -> dict[tuple[str, str], tuple[str, ...]]:
+def _names(window: SnapshotPair, metric: Metric, by: str) -> dict[tuple[str, str], tuple[str, ...]]:
     """Return one label of an info metric's series, by benchmark and run."""
     found: dict[tuple[str, str], set[str]] = {}
     for labels, _ in window.now(metric):
@@ -730,7 +643,7 @@ def _names(window: _SnapshotPair, metric: Metric, by: str) -> dict[tuple[str, st
     return {key: tuple(sorted(names)) for key, names in found.items()}
 
 
-def _clusters(window: _SnapshotPair) -> dict[str, frozenset[str]]:
+def _clusters(window: SnapshotPair) -> dict[str, frozenset[str]]:
     found: dict[str, set[str]] = {}
     for metric, by in ((CEPH_DAEMON_INFO, "daemon"), (CEPH_CLIENT_CLUSTER_INFO, "client")):
         for labels, _ in window.now(metric):
@@ -739,7 +652,7 @@ def _clusters(window: _SnapshotPair) -> dict[str, frozenset[str]]:
     return {owner: frozenset(clusters) for owner, clusters in found.items()}
 
 
-def _devices(window: _SnapshotPair) -> tuple[StorageDevice, ...]:
+def _devices(window: SnapshotPair) -> tuple[StorageDevice, ...]:
     found = {
         StorageDevice(label(labels, "owner"), label(labels, "device"), label(labels, "bdi"))
         for labels, _ in window.now(STORAGE_DEVICE_INFO)
@@ -747,7 +660,7 @@ def _devices(window: _SnapshotPair) -> tuple[StorageDevice, ...]:
     return tuple(sorted(found, key=lambda device: (device.owner, device.device, device.bdi)))
 
 
-def _requests(window: _SnapshotPair) -> Iterator[RequestTime]:
+def _requests(window: SnapshotPair) -> Iterator[RequestTime]:
     """Yield how long the OSDs took for what depends on no other OSD: commits to their own disk, and reads."""
     for what, times, counts in (("commit", OSD_KV_SYNC_SECONDS, OSD_KV_SYNCS), ("read", OSD_OP_SECONDS, OSD_OPS)):
         seconds = dict(window.gains(times, MAX_VALUE, None))
@@ -756,7 +669,7 @@ def _requests(window: _SnapshotPair) -> Iterator[RequestTime]:
                 yield RequestTime(what, label(labels, "daemon"), count, seconds[labels] / count)
 
 
-def _unknown(window: _SnapshotPair, resources: tuple[ResourceUse, ...]) -> tuple[UnknownThread, ...]:
+def _unknown(window: SnapshotPair, resources: tuple[ResourceUse, ...]) -> tuple[UnknownThread, ...]:
     found = [
         (label(labels, "thread"), label(labels, "process"), busy)
         for labels, busy in window.now(UNKNOWN_THREAD_BUSY_RATIO)

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from pinchpoint.diagnosis.pair import restarted
 from pinchpoint.diagnosis.series import finite, label
-from pinchpoint.diagnosis.usage import SeenThreads, restarted
+from pinchpoint.diagnosis.usage import SeenThreads
 from pinchpoint.metrics import STORAGE_DEVICE_INFO, UNKNOWN_THREAD_BUSY_RATIO
 from pinchpoint.model import STALE_SECONDS, Labels, Snapshot, Snapshots, time_of
 from pinchpoint.runs import PhaseMark
