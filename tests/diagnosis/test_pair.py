@@ -13,7 +13,7 @@ MOST = 20.0
 
 
 def snapshot(
-    time: float, busy: dict[str, float], *, failed: str = "", last: float = 1.0, samples: float = 0.0
+    time: float, busy: dict[str, float], *, failed: str = "", last: float | None = 1.0, samples: float = 0.0
 ) -> Snapshot:
     """Return a snapshot with the busy seconds of each owner, and with a probe that worked at `last` and fails now."""
     values: dict[str, dict[Labels, float]] = {
@@ -22,7 +22,8 @@ def snapshot(
     }
     if failed:
         values["pinchpoint_probe_success"] = {(("probe", failed),): 0.0}
-        values["pinchpoint_probe_last_success_timestamp_seconds"] = {(("probe", failed),): last}
+        if last is not None:
+            values["pinchpoint_probe_last_success_timestamp_seconds"] = {(("probe", failed),): last}
     return Snapshot(time, values)
 
 
@@ -37,6 +38,12 @@ def gains(before: Snapshot, after: Snapshot, *, ours: bool = True) -> dict[str, 
 
 def test_a_counter_gains_what_it_rose_by() -> None:
     assert gains(snapshot(0, {"a": 5, "b": 1}), snapshot(10, {"a": 8, "b": 1})) == {"a": 3, "b": 0}
+    assert gains(snapshot(0, {"a": 0}), snapshot(10, {"a": MOST + 1})) == {"a": MOST + 1}
+
+
+def test_the_gain_of_a_metric_is_that_of_all_its_series_and_unknown_without_any() -> None:
+    assert SnapshotPair(snapshot(0, {"a": 5, "b": 1}), snapshot(10, {"a": 8, "b": 2}), 10.0).gain(BUSY) == 4
+    assert SnapshotPair(snapshot(0, {}), snapshot(10, {"a": 8}), 10.0).gain(BUSY) is None
 
 
 def test_a_counter_that_fell_began_anew() -> None:
@@ -50,6 +57,7 @@ def test_a_new_counter_of_ours_began_at_zero_and_one_of_the_kernel_long_before()
 
 
 def test_a_new_counter_that_is_older_than_the_interval_is_left_out() -> None:
+    assert gains(snapshot(0, {}), snapshot(10, {"a": MOST})) == {"a": MOST}
     assert gains(snapshot(0, {}), snapshot(10, {"a": MOST + 1})) == {}
 
 
@@ -68,6 +76,7 @@ def test_series_of_a_probe_that_hung_come_back_with_their_past_and_those_of_othe
 
     assert gains(snapshot(0, {}, failed="tasks"), after) == {}
     assert gains(snapshot(0, {}, failed="path"), after) == {"a": 8}
+    assert gains(snapshot(0, {}, failed="tasks", last=None), after) == {"a": 8}  # it never worked
 
 
 def test_after_a_restart_of_the_exporter_what_is_its_own_began_at_zero() -> None:
@@ -75,6 +84,7 @@ def test_after_a_restart_of_the_exporter_what_is_its_own_began_at_zero() -> None
 
     assert restarted(before, after)
     assert not restarted(after, after)
+    assert not restarted(Snapshot(0, {}), after)  # an older exporter did not count them
     assert gains(before, after) == {"a": 8, "b": 2}
     assert gains(before, after, ours=False) == {"a": 5}
 
