@@ -131,6 +131,13 @@ def test_other_numbers_are_not_taken_for_a_lock(daemon: Daemon, seen: Sequence[t
     assert daemon.lock.read() is None
 
 
+def test_the_lock_of_a_process_that_respawned_while_it_was_searched_for_is_found(daemon: Daemon) -> None:
+    assert not daemon.sees((100, 98))
+    (daemon.machine.procfs / "50" / "mem").unlink()
+
+    assert daemon.sees((10, 9), (100, 98), (200, 199), (300, 300))
+
+
 def test_two_places_that_behave_so_are_told_apart_by_nobody(daemon: Daemon) -> None:
     other = LOCK + 0x1000
     daemon.waits(52, other + 52)

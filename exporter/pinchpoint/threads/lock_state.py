@@ -123,8 +123,7 @@ class FairMutex:
 
         Raises OSError if the memory of the process may not be read.
         """
-        if self._memory is None:
-            self._memory = os.open(self._process / "mem", os.O_RDONLY | os.O_CLOEXEC)
+        self._open()
         addresses = dict.fromkeys(self._candidates)
         for tid in [*takers] * WAIT_LOOKS:
             with suppress(OSError):
@@ -145,6 +144,17 @@ class FairMutex:
         good = [address for address, one in seen.items() if one.good_looks >= MIN_GOOD_LOOKS]
         if len(good) == 1:
             self._address = good[0]
+
+    def _open(self) -> None:
+        """Open the memory of what the process runs now.
+
+        It stays that of the program which ran when it was opened, and is empty once the process has replaced it
+        (mem_open, fs/proc/base.c, Linux 6.1): an MDS that respawns keeps its pid.
+        """
+        memory = os.open(self._process / "mem", os.O_RDONLY | os.O_CLOEXEC)
+        if self._memory is not None:
+            os.close(self._memory)
+        self._memory = memory
 
     def read(self) -> Tickets | None:
         """Return the state of the lock that was found; None, and it is lost, if there is none any more."""
