@@ -124,7 +124,8 @@ def _exported(tree: Path, place: Path, commit: str) -> Path:
     place.mkdir()
     archive = subprocess.run(["git", "archive", commit], cwd=tree, check=True, capture_output=True).stdout
     with tarfile.open(fileobj=io.BytesIO(archive)) as unpacked:
-        unpacked.extractall(place, filter="tar")
+        unpacked.extraction_filter = getattr(tarfile, "tar_filter", None)  # from Python 3.11.4 on; Debian 12 has 3.11.2
+        unpacked.extractall(place)
     (place / "exporter" / "pinchpoint" / "commit").write_text(f"{commit}\n")
     return place
 
@@ -137,7 +138,8 @@ def _build_python(source: Path, made: Path, scratch: Path, seconds: int) -> None
     sdist.write_bytes(normalised(sdist.read_bytes(), seconds))
     unpacked = scratch / "unpacked"
     with tarfile.open(sdist) as archive:
-        archive.extractall(unpacked, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(unpacked)
     (folder,) = unpacked.iterdir()
     _run(sys.executable, "-c", BUILD, "wheel", str(made), cwd=folder)
     (wheel,) = made.glob("*.whl")

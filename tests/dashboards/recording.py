@@ -43,7 +43,8 @@ class Recorded:
 def replayed(folder: Path) -> Iterator[Recorded]:
     """Run a Prometheus on the recording, in a new directory."""
     with tarfile.open(FILE) as archive:
-        archive.extractall(folder / "data", filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # from Python 3.11.4 on; Debian 12 has 3.11.2
+        archive.extractall(folder / "data")
     facts = json.loads((folder / "data" / FACTS).read_text())
     (address,) = free_addresses(1)
     with prometheus(folder, address, {}, FOREVER):
