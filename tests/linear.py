@@ -76,13 +76,16 @@ def costs_more_than_its_length(
     """Return whether the time for a text grows faster than its length, from `length` characters to a multiple of them.
 
     It compares the CPU time of this thread, the lowest of several measurements: other load on the machine can only
-    increase it. A text of `length` that takes more than `enough` seconds costs too much by itself.
+    increase it. A text of `length` that takes more than `enough` seconds costs too much by itself, and so does the
+    longer one if it takes more than `BOUND` times that: both are then timed twice only.
     """
     text, longer = (start + part * (size // len(part)) + end for size in (length, TIMES * length))
     if (once := _seconds(work, text, 1)) > enough:
         return _seconds(work, text, 2) > enough
-    if _seconds(work, longer, 1) <= max(NOTHING, BOUND * once):
+    if (once_longer := _seconds(work, longer, 1)) <= max(NOTHING, BOUND * once):
         return False
+    if once_longer > BOUND * enough:
+        return _seconds(work, longer, 1) > BOUND * enough
     # Growth is there each time; what other load adds to a short time is not.
     short = long = float("inf")
     for _ in range(REPEATS):

@@ -134,9 +134,10 @@ def test_a_group_that_is_repeated_possessively_is_found(expression: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("expression", "length"),  # half as long where that shows it: the square is a quarter
+    ("expression", "length"),  # as short as shows it: half the length takes a quarter of the time, or an eighth
     [
-        *[(expression, LENGTH // 2) for expression in (r"\s*\s*x", r"x\s*\s*\s*x", r"\[\s*:?\s*\d", r"\d+$")],
+        *[(expression, LENGTH // 8) for expression in (r"\s*\s*x", r"x\s*\s*\s*x")],
+        *[(expression, LENGTH // 2) for expression in (r"\[\s*:?\s*\d", r"\d+$")],
         *[(expression, LENGTH) for expression in (r"\$\{[^}]*\}", r"a.*b.*c")],
     ],
 )
