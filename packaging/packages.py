@@ -108,7 +108,7 @@ def make_tree(tree: Path, version: str, seconds: int) -> None:
     """Put everything that is installed below `tree`."""
     shutil.copytree(interpreter(), tree, symlinks=True, dirs_exist_ok=True)
     install_libraries(tree)
-    put(tree / "usr/bin/pinchpoint", f"{SHEBANG}from pinchpoint.cli import main\n\nmain()\n", 0o755)
+    put(tree / "usr/bin/pinchpoint", f"{SHEBANG}from pinchpoint.cli import start\n\nstart()\n", 0o755)
     units = tree / "usr/lib/systemd/system"
     put(units / "pinchpoint.service", packaged_unit((ROOT / "compose/pinchpoint.service").read_text()))
     put(units / "run-pinchpoint.mount", (ROOT / "compose/run-pinchpoint.mount").read_text())

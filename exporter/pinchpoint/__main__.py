@@ -1,6 +1,6 @@
 """``python -m pinchpoint`` is the ``pinchpoint`` command."""
 
-from pinchpoint.cli import main
+from pinchpoint.cli import start
 
 if __name__ == "__main__":
-    main()
+    start()

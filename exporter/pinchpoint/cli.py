@@ -6,17 +6,18 @@ An exporter that imports the live view's libraries would carry them in memory fo
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
 
 from pinchpoint import __version__
 from pinchpoint.commands.reminder import remind
+from pinchpoint.ending import leave
 from pinchpoint.statuses import statuses
 from pinchpoint.terminal.plain import limits_reported
 
-__all__ = ["main"]
+__all__ = ["main", "start"]
 
 COMMANDS = {
     "exporter": "Serve this host's metrics to Prometheus.",
@@ -79,3 +80,13 @@ class _Commands(click.Group):
 @click.version_option(__version__, prog_name="pinchpoint")
 def main() -> None:
     """Pinchpoint shows, live, what limits a storage benchmark run and what to do about it."""
+
+
+def start() -> NoReturn:
+    """Run the command that the arguments of this process name, and end the process with its status."""
+    status = 0
+    try:
+        main()
+    except SystemExit as end:
+        status = int(end.code or 0)
+    leave(status)

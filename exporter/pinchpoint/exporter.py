@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from pinchpoint.activity import ASKED_SECONDS
 from pinchpoint.build import enabled_probes, fork_nursery, local_sampler
 from pinchpoint.config import Config
 from pinchpoint.cost_limit import CostLimit
+from pinchpoint.ending import leave
 from pinchpoint.host.capabilities import drop_all_but, effective, losses, names
 from pinchpoint.host.systemd import Watchdog, notify
 from pinchpoint.metrics import (
@@ -84,9 +84,7 @@ def serve(config: Config, addresses: Sequence[str]) -> None:
     notify("STOPPING=1")
     sampler.stop()
     listeners.close()
-    # A thread that hangs in the kernel must not keep the process from ending.
-    sys.stderr.flush()
-    os._exit(0)
+    leave(0)  # a thread that hangs in the kernel must not keep the process from ending
 
 
 def _drop_capabilities(config: Config) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import click
 from pinchpoint.choices import LOG_LEVELS
 from pinchpoint.commands.options import NumberRange, http_config_option, load_access, targets_option
 from pinchpoint.commands.web_options import web_options
+from pinchpoint.ending import leave
 from pinchpoint.judge.service import Service
 from pinchpoint.judge.targets import Target, TargetFiles
 from pinchpoint.judge.web import application
@@ -112,5 +112,4 @@ def command(
     listeners.serve_forever()
     service.stop()
     listeners.close()
-    sys.stderr.flush()
-    os._exit(0)  # a source that hangs must not keep the process from ending
+    leave(0)  # a source that hangs must not keep the process from ending

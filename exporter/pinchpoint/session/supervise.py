@@ -10,7 +10,6 @@ import resource
 import select
 import shutil
 import signal
-import sys
 import termios
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from contextlib import suppress
 from threading import Event, Thread
 from typing import BinaryIO, NoReturn
 
+from pinchpoint.ending import flush_output, leave
 from pinchpoint.host.exitstatus import STOPPING, signal_name
 from pinchpoint.limits import LIMITS, reason
 
@@ -298,16 +298,13 @@ def _write(descriptor: int, view: memoryview) -> None:
 
 def end_like(status: int) -> NoReturn:
     """End this process like the command: with its exit status, or by the same signal."""
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # if the caller closed it
-            with suppress(OSError):
-                stream.flush()
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
+        flush_output()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if number not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
         os.kill(os.getpid(), number)
-        os._exit(128 + number)
-    os._exit(os.waitstatus_to_exitcode(status))
+        leave(128 + number)
+    leave(os.waitstatus_to_exitcode(status))

@@ -1,0 +1,31 @@
+"""How a process ends."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from contextlib import suppress
+from typing import NoReturn
+
+__all__ = ["flush_output", "leave"]
+
+
+def flush_output() -> None:
+    """Write what standard output and standard error still hold, if they take it."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not stream.closed:  # None if the caller closed it
+            with suppress(OSError):
+                stream.flush()
+
+
+def leave(status: int) -> NoReturn:
+    """End this process and all of its threads at once with an exit status; handlers of `atexit` run before.
+
+    The end of the interpreter itself takes a fifth of the CPU time of a short command and waits for threads that are
+    no daemons. With Python 3.11.2 it ends with SIGSEGV if a thread begins just then: its state is already freed
+    (thread_run in Modules/_threadmodule.c).
+    """
+    atexit._run_exitfuncs()
+    flush_output()
+    os._exit(status)
