@@ -22,8 +22,8 @@ def flush_output() -> None:
 def leave(status: int) -> NoReturn:
     """End this process and all of its threads at once with an exit status; handlers of `atexit` run before.
 
-    The end of the interpreter itself takes a fifth of the CPU time of a short command and waits for threads that are
-    no daemons. With Python 3.11.2 it ends with SIGSEGV if a thread begins just then: its state is already freed
+    The end of the interpreter itself takes a fifth of the CPU time of a short command, and waits for every thread but
+    daemons. With Python 3.11.2 it ends with SIGSEGV if a thread begins just then: its state is already freed
     (thread_run in Modules/_threadmodule.c).
     """
     atexit._run_exitfuncs()

@@ -272,8 +272,8 @@ def test_a_time_out_does_not_end_a_wait(windows: Windows) -> None:
         if share.by is Source.TIMER:
             slept[called(share.via) if share.via else "itself"] += share.seconds
 
-    # Of the server's sleep of 3 ms, a twelfth is left for the wait that no time-out ends. Where CPUs are scarce, a client
-    # finds the answer when it gets one after a time-out: then it did wait for itself.
+    # Of the server's sleep of 3 ms, a twelfth is left for the wait that no time-out ends. Where CPUs are scarce, a
+    # client finds the answer when it gets one after a time-out: then it did wait for itself.
     assert slept["toyserver"] > 0.25 * (slept["toyserver"] + slept["itself"])
 
 
