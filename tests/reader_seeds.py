@@ -124,8 +124,10 @@ STACK = (
     b"[<0>] folio_wait_bit_common+0x110/0x310\n[<0>] ceph_get_caps+0x1f/0x40 [ceph]\n[<0>] do_syscall_64+0x1/0x2\n",
     b"hrtimer_nanosleep",
 )
-WAITS_FOR_A_LOCK = b"202 0x5634be1e4634 0x189 0x0 0x0 0x0 0xffffffff 0x7f5bb1ff9f80 0x7f5bc0a2d8f6\n"
+WAITS_FOR_A_TURN = b"202 0x5634be1e4634 0x189 0x0 0x0 0x0 0xffffffff 0x7f5bb1ff9f80 0x7f5bc0a2d8f6\n"
 """``syscall`` of a thread on a condition variable, as those of ceph-mds 16.2.15 wait for mds_lock (glibc 2.36)."""
+WAITS_FOR_A_MUTEX = b"202 0x55e4ac22a120 0x80 0x2 0x0 0x0 0x0 0x7f1d5a7fb150 0x7f1d5f48a8f6\n"
+"""The same of a thread that waits for a std::mutex."""
 STATUS = (
     b"Name:\tfio\nTgid:\t77\nUid:\t1000\t1000\t1000\t1000\nNSpid:\t77\t1\nCpus_allowed:\tff\nCpus_allowed_list:\t0-3,7\n"
     b"voluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t545\n",

@@ -121,8 +121,10 @@ from pinchpoint.runs import MAX_FIGURE, PhaseMark, RunState
 from pinchpoint.session import store
 from pinchpoint.session.samples import Samples
 from pinchpoint.session.stacks import parse_stacks, read_stacks
-from pinchpoint.threads.lock_state import parse_condition_wait, parse_tickets
+from pinchpoint.threads.fair_mutex import parse_tickets, tickets_before
+from pinchpoint.threads.lock_state import parse_futex_wait
 from pinchpoint.threads.processes import Process, ceph_id
+from pinchpoint.threads.pthread_mutex import mutex_at, parse_mutex
 from pinchpoint.threads.roles import load_roles
 from pinchpoint.threads.task_source import _parse_stat_times
 from pinchpoint.tomlfile import decode_toml
@@ -369,8 +371,9 @@ def stat(raw: bytes) -> object:
     return found, _parse_stat_times(raw)
 
 
-def condition_wait(raw: bytes) -> object:
-    return parse_condition_wait(raw, "x86_64")
+def futex_wait(raw: bytes) -> object:
+    wait = parse_futex_wait(raw, "x86_64")
+    return wait and (tickets_before(wait), mutex_at(wait))
 
 
 def cpu_times(raw: bytes) -> object:
@@ -831,8 +834,9 @@ READERS: tuple[Reader, ...] = (
     Reader("schedstat", parse_schedstat, lambda: seeds.archived("proc/*/schedstat")[:20], (FormatError,)),
     Reader("cpu-times", cpu_times, lambda: seeds.archived("proc/stat"), (FormatError,)),
     Reader("cpu-list", partial(cpus, parse_cpu_list), lambda: seeds.STATUS, (FormatError,)),
-    Reader("condition-wait", condition_wait, lambda: (seeds.WAITS_FOR_A_LOCK, b"running\n")),
+    Reader("futex-wait", futex_wait, lambda: (seeds.WAITS_FOR_A_TURN, seeds.WAITS_FOR_A_MUTEX, b"running\n")),
     Reader("tickets", parse_tickets, lambda: (bytes.fromhex("09c9010009c90100"),)),
+    Reader("mutex", parse_mutex, lambda: (bytes.fromhex("0200000000000000d20400000100000000000000"),)),
     Reader("cpus-allowed", partial(cpus, parse_cpus_allowed), lambda: seeds.STATUS, (FormatError,)),
     Reader("real-uid", partial(numbers, parse_real_uid), lambda: seeds.STATUS, (FormatError,)),
     Reader("thread-group", partial(numbers, parse_thread_group), lambda: seeds.STATUS, (FormatError,)),

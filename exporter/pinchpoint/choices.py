@@ -19,7 +19,7 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 PROBE_HELP = {
     "tasks": "CPU and run-queue wait of threads by role (BPF, or procfs schedstat)",
     "kworkers": "kernel workers by what they do, writeback by backing device (BPF, or procfs at 20 Hz)",
-    "locks": "whether mds_lock is held, from its state (8 bytes of the memory of each MDS, 10 times a second)",
+    "locks": "whether mds_lock or client_lock is held, from its state (8 or 20 bytes of memory, 10 times a second)",
     "benchmark": "phases, progress and results of benchmark runs (processes, markers of `pinchpoint run`)",
     "waits": "what benchmarks spend their time on, by their threads' kernel stacks (BPF, or procfs at 10 Hz)",
     "path": "who makes benchmarks wait, by who wakes whom (BPF), in windows of half a second every 4 s",

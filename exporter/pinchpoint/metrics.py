@@ -78,7 +78,8 @@ LOCK_HELD_SECONDS = _counter(
 )
 LOCK_WAITING_SECONDS = _counter(
     "pinchpoint_lock_waiting_seconds_total",
-    "Time for which threads waited for the lock, in the observed time: the sum over all of them.",
+    "Time for which threads waited for mds_lock, in the observed time: the sum over all of them. client_lock does not "
+    "show who waits.",
     "resource",
     "owner",
 )

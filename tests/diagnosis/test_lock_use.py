@@ -15,11 +15,12 @@ LIMIT = Limit(resource="mds_lock", owner="mds.a", host="h0", serves=("mds",), bu
 SECONDS = st.floats(allow_nan=True, allow_infinity=True)
 
 
-def held(share: float, waiting: float = 0.0, observed: float = 1.0, seconds: float = 10.0) -> MadeHost:
+def held(share: float, waiting: float | None = 0.0, observed: float = 1.0, seconds: float = 10.0) -> MadeHost:
     """A host on which a lock was observed, held and waited for, in seconds per second."""
     host = MadeHost(seconds)
     for what, rate in (("observed", observed), ("held", share), ("waiting", waiting)):
-        host.counter(f"pinchpoint_lock_{what}_seconds_total", rate, resource="mds_lock", owner="mds.a")
+        if rate is not None:
+            host.counter(f"pinchpoint_lock_{what}_seconds_total", rate, resource="mds_lock", owner="mds.a")
     return host
 
 
@@ -28,6 +29,13 @@ def test_the_state_of_a_lock_is_evidence() -> None:
 
     assert (use.held, use.waiting) == pytest.approx((0.63, 0.17))
     assert lock_sentence(use) == "mds_lock of mds.a is held for 63% of the time, and 0.2 threads wait for it"
+
+
+def test_of_a_lock_that_does_not_show_who_waits_only_the_holding_is_evidence() -> None:
+    (use,) = lock_uses([LIMIT], *snapshots(h0=held(0.63, None)))
+
+    assert use.waiting is None
+    assert lock_sentence(use) == "mds_lock of mds.a is held for 63% of the time"
 
 
 def test_a_share_is_that_of_the_time_in_which_the_state_was_known() -> None:
@@ -74,4 +82,4 @@ def test_any_figures_give_shares(first: float, second: float, third: float, four
 
     for use in lock_uses([LIMIT], {"h0": snapshot(0, first, second)}, {"h0": snapshot(10, third, fourth)}):
         assert 0 <= use.held <= 1
-        assert use.waiting >= 0
+        assert use.waiting is None or use.waiting >= 0

@@ -167,3 +167,24 @@ def test_nothing_stays_open(mds: Mds) -> None:
     mds.probe.close()
 
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_the_lock_of_a_ceph_client_shows_that_it_is_held_and_not_who_waits(machine: Machine) -> None:
+    machine.process(70, "ceph-fuse", threads={71: "ms_dispatch"})
+    probe = Locks(machine.host())
+    probe.host.activity.note(10.0, 1000.0)
+    for tid in (70, 71):
+        machine.write(f"proc/70/task/{tid}/syscall", f"{FUTEX} {LOCK:#x} 0x80 0x2 0x0 0x0 0x0 0x7f00 0x7f01\n")
+    memory = machine.procfs / "70" / "mem"
+    for now, owner in ((10.0, 70), (20.0, 71), (30.0, 70)):
+        memory.write_bytes(bytes(LOCK) + struct.pack("=iIiIi", 2, 0, owner, 1, 0))
+        probe.sample(now)
+    for now, word in ((30.1, 1), (30.2, 0), (30.3, 0), (30.4, 2)):
+        memory.write_bytes(bytes(LOCK) + struct.pack("=iIiIi", word, 0, 70, 1, 0))
+        probe.sample(now)
+    found = Snapshot.of(0, probe.points())
+    client = {"resource": "client_lock", "owner": "ceph-fuse"}
+
+    assert found.value("pinchpoint_lock_observed_seconds_total", **client) == pytest.approx(0.4)
+    assert found.value("pinchpoint_lock_held_seconds_total", **client) == pytest.approx(0.2)
+    assert found.value("pinchpoint_lock_waiting_seconds_total", **client) is None

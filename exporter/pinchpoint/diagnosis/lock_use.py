@@ -1,4 +1,4 @@
-"""For how much of the time a lock that seems to be the limit was held, by its own state (docs/ceph.md#the-mds-lock)."""
+"""For how much of the time a lock that seems to be the limit was held, by its own state (docs/ceph.md#the-locks)."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class LockUse(msgspec.Struct, frozen=True):
     limit: Limit
     held: float
     """Share of the time in which it was held."""
-    waiting: float
-    """Threads that waited for it, on average."""
+    waiting: float | None
+    """Threads that waited for it, on average; None if it does not show that."""
 
 
 def lock_uses(limits: Iterable[Limit], before: Snapshots, after: Snapshots) -> tuple[LockUse, ...]:
@@ -40,23 +40,26 @@ def lock_uses(limits: Iterable[Limit], before: Snapshots, after: Snapshots) -> t
 def _use(limit: Limit, before: Snapshot | None, after: Snapshot | None) -> LockUse | None:
     if before is None or after is None:
         return None
-    observed = _gain(LOCK_OBSERVED_SECONDS, limit, before, after)
+    observed = _gain(LOCK_OBSERVED_SECONDS, limit, before, after) or 0.0
     if observed < MIN_OBSERVED_SECONDS:
         return None
-    held, waiting = (_gain(one, limit, before, after) for one in (LOCK_HELD_SECONDS, LOCK_WAITING_SECONDS))
-    return LockUse(limit, min(1.0, held / observed), waiting / observed)
+    held = _gain(LOCK_HELD_SECONDS, limit, before, after) or 0.0
+    waiting = _gain(LOCK_WAITING_SECONDS, limit, before, after)
+    return LockUse(limit, min(1.0, held / observed), None if waiting is None else waiting / observed)
 
 
-def _gain(metric: Metric, limit: Limit, before: Snapshot, after: Snapshot) -> float:
+def _gain(metric: Metric, limit: Limit, before: Snapshot, after: Snapshot) -> float | None:
+    """Return by how much a counter of a lock has grown; None if there is no such counter."""
     then, now = (
         {picked(labels, "resource", "owner"): value for labels, value in series(one, metric)} for one in (before, after)
     )
-    return gained(then, now).get((limit.resource, limit.owner), 0.0)
+    return gained(then, now).get((limit.resource, limit.owner))
 
 
 def lock_sentence(use: LockUse) -> str:
     """Return what the state of a lock shows: ``mds_lock of mds.a is held for 63% of the time, 0.2 threads wait``."""
-    return f"{name(use.limit)} is held for {use.held:.0%} of the time, and {use.waiting:.1f} threads wait for it"
+    held = f"{name(use.limit)} is held for {use.held:.0%} of the time"
+    return held if use.waiting is None else f"{held}, and {use.waiting:.1f} threads wait for it"
 
 
 def lock_doubt(uses: Iterable[LockUse]) -> str:

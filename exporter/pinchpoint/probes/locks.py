@@ -1,4 +1,4 @@
-"""Locks of Ceph daemons: for how much of the time they are held, from their own state.
+"""Locks of Ceph daemons and clients: for how much of the time they are held, from their own state.
 
 The sum over the threads that take a lock is only an upper bound: they also work, and wait for a CPU, without it. The
 lock itself says whether it is held.
@@ -7,7 +7,8 @@ lock itself says whether it is held.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.process_cost import CpuClocks
@@ -15,13 +16,16 @@ from pinchpoint.host.procfs import FormatError, decode, first_names, read_bytes
 from pinchpoint.metrics import LOCK_HELD_SECONDS, LOCK_OBSERVED_SECONDS, LOCK_WAITING_SECONDS
 from pinchpoint.model import Metric, Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
-from pinchpoint.threads.lock_state import FairMutex
+from pinchpoint.threads.fair_mutex import FairMutex
+from pinchpoint.threads.lock_state import LockState, ProcessLock
 from pinchpoint.threads.processes import Process
-from pinchpoint.threads.roles import Role
+from pinchpoint.threads.pthread_mutex import PthreadMutex
+from pinchpoint.threads.roles import Role, State
 from pinchpoint.units import NANOSECONDS_PER_SECOND
 
 __all__ = ["Locks"]
 
+LOCKS: Mapping[State | None, type[ProcessLock[Any]]] = {"fair_mutex": FairMutex, "mutex": PthreadMutex}
 INTERVAL_SECONDS = 0.1
 """Seconds between two reads of the locks that were found."""
 SEARCH_SECONDS = 1.0
@@ -41,7 +45,7 @@ class _Lock:
 
     __slots__ = ("held", "last", "observed", "process", "role", "searched", "state", "used", "waiting")
 
-    def __init__(self, process: Process, role: Role, state: FairMutex) -> None:
+    def __init__(self, process: Process, role: Role, state: ProcessLock[LockState]) -> None:
         self.process = process
         self.role = role
         self.state = state
@@ -50,16 +54,18 @@ class _Lock:
         """Nanoseconds of CPU that the process had used at the last search."""
         self.observed = 0.0
         self.held = 0.0
-        self.waiting = 0.0
+        self.waiting: float | None = None
+        """None if the lock does not show who waits."""
 
     def read(self, now: float) -> None:
         """Read its state once; it stands for the time since the last read."""
-        if (tickets := self.state.read()) is None:
+        if (seen := self.state.read()) is None:
             return
         if (elapsed := now - self.last) <= MAX_GAP_SECONDS:
             self.observed += elapsed
-            self.held += elapsed * tickets.held
-            self.waiting += elapsed * tickets.waiting
+            self.held += elapsed * seen.held
+            if seen.waiting is not None:
+                self.waiting = (self.waiting or 0.0) + elapsed * seen.waiting
         self.last = now
 
 
@@ -110,7 +116,7 @@ class Locks(Probe):
         for key, (process, role) in current.items():
             known = self._locks.get(key)
             if known is None:
-                self._locks[key] = _Lock(process, role, FairMutex(self.host.procfs, process.pid))
+                self._locks[key] = _Lock(process, role, LOCKS[role.state](self.host.procfs, process.pid))
             elif known.process.owner != process.owner:
                 self._locks[key] = _Lock(process, role, known.state)
 
@@ -155,7 +161,8 @@ class Locks(Probe):
                 labels = lock.role.name, lock.process.owner
                 totals[(LOCK_OBSERVED_SECONDS, *labels)] += lock.observed
                 totals[(LOCK_HELD_SECONDS, *labels)] += lock.held
-                totals[(LOCK_WAITING_SECONDS, *labels)] += lock.waiting
+                if lock.waiting is not None:
+                    totals[(LOCK_WAITING_SECONDS, *labels)] += lock.waiting
         for (metric, resource, owner), seconds in totals.items():
             yield metric.point(seconds, resource, owner)
 

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 Unit = Literal["thread", "lock", "pool"]
-State = Literal["fair_mutex"]
+State = Literal["fair_mutex", "mutex"]
 BENCHMARK = "benchmark"
 """The process class of everything that a run started."""
 CEPH_CLIENTS = frozenset({"ceph-client", "cephfs-client"})
@@ -106,7 +106,7 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
     owner: str | None
     unit: Unit | None
     state: State | None = None
-    """How a lock shows whether it is held: see `pinchpoint.threads.lock_state`."""
+    """How a lock shows whether it is held: see `pinchpoint.probes.locks`."""
     serves: tuple[str, ...]
     threshold: float
     fallback: bool = False
