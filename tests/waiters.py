@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -22,13 +23,18 @@ from pathlib import Path
 
 from pinchpoint.bpf.path import Endpoint, Responsible, Source
 
-__all__ = ["HERD", "HIGH_PORT", "REMOTE_PORT", "THERE", "called", "names_below", "waiting"]
+__all__ = ["HERD", "HIGH_PORT", "REMOTE_PORT", "THERE", "called", "has_rings", "names_below", "waiting"]
 
 
 HERD = 1000
 """Threads that wait for one."""
 CLONE_NEWNET = 0x40000000
 """linux/sched.h."""
+IO_URING_SETUP, IO_URING_ENTER = 425, 426
+"""Numbers of system calls of every architecture (asm-generic/unistd.h)."""
+IORING_OP_READ, IORING_ENTER_GETEVENTS, IORING_OFF_SQES = 22, 1, 0x10000000
+WHERE_IT_IS = 2**64 - 1
+"""linux/io_uring.h; an offset of -1 stands for the file's own, as read(2) uses it."""
 HERE, THERE, REMOTE_PORT, HIGH_PORT = "10.66.0.1", "10.66.0.2", 6800, 65500
 """Addresses of two hosts, the port of the server on the other one, and one above all that clients get."""
 
@@ -149,6 +155,62 @@ def semaphore() -> Signal:
     return lambda: libc.sem_post(shared), lambda: libc.sem_wait(shared)
 
 
+def ring() -> Signal:
+    """Wake by a pipe that is read through io_uring."""
+    there, here = os.pipe()
+    reader: list[Callable[[], None]] = []
+
+    def wait() -> None:
+        if not reader:
+            reader.append(ring_reader(there))  # a ring belongs to the process that waits
+        reader[0]()
+
+    return lambda: os.write(here, b"x"), wait
+
+
+def open_ring() -> tuple[int, bytes]:
+    """Open an io_uring for one request at a time; return its descriptor and parameters. Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    parameters = ctypes.create_string_buffer(120)
+    fd = libc.syscall(IO_URING_SETUP, 1, parameters)
+    if fd < 0:
+        raise OSError(ctypes.get_errno(), "io_uring_setup")
+    return fd, parameters.raw
+
+
+def has_rings() -> bool:
+    """Return whether this host allows io_uring: a container's seccomp profile or a sysctl may not."""
+    try:
+        fd, _ = open_ring()
+    except OSError:
+        return False
+    os.close(fd)
+    return True
+
+
+def ring_reader(descriptor: int) -> Callable[[], None]:
+    """Return what reads a byte through an io_uring of its own (io_uring_setup(2), io_uring_enter(2))."""
+    libc = ctypes.CDLL(None)
+    fd, parameters = open_ring()
+    # struct io_uring_params: ten words, then the offsets in both rings, of ten words each.
+    words = struct.unpack("=30I", parameters)
+    entries, completions, submission, completion = words[0], words[1], words[10:20], words[20:30]
+    size = max(submission[6] + 4 * entries, completion[5] + 16 * completions)
+    rings, requests = mmap.mmap(fd, size), mmap.mmap(fd, 64 * entries, offset=IORING_OFF_SQES)
+    byte = ctypes.create_string_buffer(1)
+    number = itertools.count(1)
+
+    def read() -> None:
+        request = (IORING_OP_READ, 0, 0, descriptor, WHERE_IT_IS, ctypes.addressof(byte), len(byte), 0, 0)
+        struct.pack_into("=BBHiQQIIQ", requests, 0, *request)
+        done = next(number)
+        struct.pack_into("=I", rings, submission[1], done)  # the tail of the submission ring
+        libc.syscall(IO_URING_ENTER, fd, 1, 1, IORING_ENTER_GETEVENTS, None, 0)
+        struct.pack_into("=I", rings, completion[0], done)  # the head of the completion ring
+
+    return read
+
+
 def chain(by: Callable[[], Signal] = pipe) -> None:
     """A client waits for a server, and that for a worker, which burns 400 us and sleeps 1 ms."""
     (ask, asked), (answer, answered), (pass_on, passed), (finish, done) = (by() for _ in range(4))
@@ -183,6 +245,11 @@ def chain_by_socket() -> None:
 def chain_by_futex() -> None:
     """The same by futexes."""
     chain(semaphore)
+
+
+def chain_by_ring() -> None:
+    """The same by pipes that are read through io_uring."""
+    chain(ring)
 
 
 def parallel() -> None:
@@ -445,8 +512,8 @@ def sleep() -> None:
 
 
 _ALL = (
-    *(chain, chain_by_socket, chain_by_futex, parallel, pool, batch, spin, proxy, remote, high, lock, poll, churn),
-    *(herd, renames, sleep),
+    *(chain, chain_by_socket, chain_by_futex, chain_by_ring, parallel, pool, batch, spin, proxy, remote, high),
+    *(lock, poll, churn, herd, renames, sleep),
 )
 TOYS: dict[str, Callable[[], None]] = {toy.__name__: toy for toy in _ALL}
 

@@ -17,7 +17,7 @@ from descriptors import bpf_ids, exist
 from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.bpf.path import MAX_CHOSEN, PROGRAMS, Answers, Source, ThreadTime, Window, Windows
 from polling import until
-from waiters import HERD, HIGH_PORT, REMOTE_PORT, THERE, called, waiting
+from waiters import HERD, HIGH_PORT, REMOTE_PORT, THERE, called, has_rings, waiting
 
 PROC = Path("/proc")
 SECONDS = 0.5
@@ -98,7 +98,10 @@ def test_what_a_thread_did_sums_up_to_the_window(windows: Windows, toy: str) -> 
     assert max(shares) <= 1.02
 
 
-@pytest.mark.parametrize("toy", ["chain", "chain_by_socket", "chain_by_futex"])
+BY_RING = pytest.param("chain_by_ring", marks=pytest.mark.skipif(not has_rings(), reason="may not use io_uring"))
+
+
+@pytest.mark.parametrize("toy", ["chain", "chain_by_socket", "chain_by_futex", BY_RING])
 def test_a_chain_leads_to_the_worker_and_its_sleep(windows: Windows, toy: str) -> None:
     _, thread = explained(windows, toy)
     names = by_name(thread)

@@ -97,7 +97,7 @@ def seen(windows: Windows, toy: str) -> tuple[dict[str, float], dict[str, float]
 @pytest.mark.parametrize(
     ("toy", "name"),
     [
-        *((toy, "toyworker") for toy in ("chain", "chain_by_socket", "chain_by_futex")),
+        *((toy, "toyworker") for toy in ("chain", "chain_by_socket", "chain_by_futex", "chain_by_ring")),
         *(("proxy", name) for name in ("toyproxy", "toyservice")),
         ("batch", "toycommitter"),
     ],
