@@ -1,9 +1,9 @@
-"""Observes the mds_lock of an MDS, and stops exactly the thread that holds it: all others run and the lock stays taken.
+"""Observes the locks of an MDS and of ceph-fuse, and stops exactly the thread that holds the former.
 
-The lock is a ceph::fair_mutex (ceph 16.2.15, src/common/fair_mutex.h): the next ticket, the ticket whose turn it is,
-and a condition variable on which the threads wait for their turn. The address that a thread waits on is in
-/proc/PID/task/TID/syscall (proc(5)), so under load the lock's address is the one on which threads of several names
-wait. The holder is the thread that, while stopped, leaves a waiter waiting.
+All other threads run, and the lock stays taken. mds_lock is a ceph::fair_mutex (ceph 16.2.15, src/common/fair_mutex.h):
+the next ticket, the ticket whose turn it is, and a condition variable on which the threads wait for their turn. The
+address that a thread waits on is in /proc/PID/task/TID/syscall (proc(5)), so under load the lock's address is the one
+on which threads of several names wait. The holder is the thread that, while stopped, leaves a waiter waiting.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import random
 import signal
 import struct
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lab.cluster import Daemon, LabError
 from patience import Deadline
 
-__all__ = ["TAKERS", "freeze_lock_holder", "lock_watch", "stopped"]
+__all__ = ["TAKERS", "freeze_lock_holder", "lock_watch", "mutex_watch", "stopped"]
 
 TAKERS = {"ms_dispatch", "MR_Finisher", "PQ_Finisher", "safe_timer", "mds_rank_progr"}
 """Names of the threads that take mds_lock."""
@@ -32,6 +32,7 @@ CONDITION_BYTES = 48
 TICKETS = struct.Struct("=II")
 MOST_WAITERS = 32
 SEARCH_SECONDS = 90.0
+MANY_WAITS = 200
 HELD_SECONDS = 0.3
 PTRACE_CONT, PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 7, 17, 0x4206, 0x4207
 WALL = 0x40000000
@@ -105,6 +106,36 @@ def lock_watch(mds: Daemon) -> Iterator[Callable[[], bool]]:
             return following != turn
 
         yield is_held
+
+
+@contextlib.contextmanager
+def mutex_watch(pid: int) -> Iterator[Callable[[], bool]]:
+    """Give a function that returns whether the mutex that most threads of a process wait for is held now.
+
+    The process must be under a load for which its threads wait for each other.
+    """
+    deadline = Deadline(SEARCH_SECONDS)
+    waits: Counter[int] = Counter()
+    while waits.total() < MANY_WAITS:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            if (address := _mutex(task)) is not None:
+                waits[address] += 1
+        if deadline.over:
+            raise LabError(f"Hardly any thread of process {pid} waits for a mutex; is it under load?")
+    ((mutex, _),) = waits.most_common(1)
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        yield lambda: bool(int.from_bytes(os.pread(memory.fileno(), 4, mutex), "little"))
+
+
+def _mutex(task: Path) -> int | None:
+    """Return the address of the mutex that a thread waits for: one whose first word it expects to be 2 (glibc)."""
+    try:
+        fields = (task / "syscall").read_text().split()
+    except OSError:
+        return None
+    if fields[0] != str(SYS_FUTEX.get(os.uname().machine)) or fields[2:4] not in (["0x0", "0x2"], ["0x80", "0x2"]):
+        return None
+    return int(fields[1], 16)
 
 
 def _find_lock(pid: int, deadline: Deadline) -> int:
