@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +24,18 @@ WATCHED_SECONDS = 20.0
 LONGEST_SECONDS = 600
 
 
+@contextmanager
+def writing(directory: Path, jobs: int) -> Iterator[None]:
+    """Write small blocks during the block."""
+    fio = ["fio", "--name=job", f"--directory={directory}", f"--numjobs={jobs}", "--ioengine=psync", "--rw=write"]
+    fio += ["--bs=4k", "--size=64m", "--time_based", f"--runtime={LONGEST_SECONDS}"]
+    with subprocess.Popen(fio, stdout=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
 def seconds(watch: Watch, what: str) -> float:
     """Return for how long client_lock was observed or held so far."""
     found = TargetSource(watch.address, timeout=patience(10)).snapshot()
@@ -32,21 +46,16 @@ def seconds(watch: Watch, what: str) -> float:
     )
 
 
-@pytest.mark.parametrize("jobs", [1, 4])
+@pytest.mark.parametrize("jobs", [pytest.param(1, marks=pytest.mark.long), 4])
 def test_a_client_lock_is_shown_as_held_for_as_long_as_it_is(
     watch: Watch, module_clusters: Callable[..., Cluster], measured: MutableMapping[str, str], jobs: int
 ) -> None:
-    def load(path: str, number: int) -> subprocess.Popen[bytes]:
-        fio = ["fio", "--name=job", f"--directory={path}", f"--numjobs={number}", "--ioengine=psync", "--rw=write"]
-        fio += ["--bs=4k", "--size=64m", "--time_based", f"--runtime={LONGEST_SECONDS}"]
-        return subprocess.Popen(fio, stdout=subprocess.DEVNULL)
-
-    with module_clusters().mount() as mount:
+    with module_clusters().mount() as mount, ExitStack() as stack:
         # With few jobs nobody may wait for the lock, by which it is found.
-        with load(str(mount.path), 4) as many, mutex_watch(mount.pid) as is_held:
-            assert until(60, lambda: seconds(watch, "observed") > 0, pause=0.5)
-            many.terminate()
-        with load(str(mount.path), jobs) as some:
+        with writing(mount.path, 4):
+            is_held = stack.enter_context(mutex_watch(mount.pid))
+            assert until(90, lambda: seconds(watch, "observed") > 0, pause=0.5)
+        with writing(mount.path, jobs):
             time.sleep(1.0)
             before = {what: seconds(watch, what) for what in ("observed", "held")}
             began, held = time.monotonic(), []
@@ -54,7 +63,6 @@ def test_a_client_lock_is_shown_as_held_for_as_long_as_it_is(
                 held.append(is_held())
                 time.sleep(0.01)
             gained = {what: seconds(watch, what) - then for what, then in before.items()}
-            some.terminate()
 
     share, shown = sum(held) / len(held), gained["held"] / gained["observed"]
     measured["lock held"] = f"{share:.0%} of {len(held)} looks"

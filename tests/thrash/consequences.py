@@ -20,6 +20,7 @@ NAMES: Mapping[Kind, tuple[str, ...]] = {
     Kind.QUOTA: ("cpu_quota {target}", UNANSWERED),
     Kind.FORKS: ("cpu host",),
     Kind.HOGS: ("cpu host",),
+    Kind.OFFLINE: ("cpu host",),
 }
 """Patterns of RESOURCE OWNER by the fault. A fault that is not here limits no benchmark: a slow OSD gives latency, and
 what hits Pinchpoint itself may only make it blind."""

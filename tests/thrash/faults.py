@@ -31,6 +31,7 @@ STORE_BYTES = 16 << 20
 FORK_FOREVER = "while :; do (:) & (:) & (:) & wait; done"
 SIGNAL_SECONDS = 5.0
 """Time for a process that was sent SIGTERM."""
+CPUS = Path("/sys/devices/system/cpu")
 MOMENT_SECONDS = 0.1
 """Time between two pauses of an admin socket."""
 
@@ -243,6 +244,20 @@ def _bpf(ground: Ground, fault: Fault) -> Iterator[None]:
         _kill(ground, fault.target)
 
 
+@contextlib.contextmanager
+def _offline(ground: Ground, fault: Fault) -> Iterator[None]:
+    """Take a CPU away (core-api/cpu_hotplug.rst); what was bound to it alone is bound to nothing afterwards."""
+    switch = CPUS / f"cpu{max(os.sched_getaffinity(0))}" / "online"
+    try:
+        switch.write_text("0")
+    except OSError as error:
+        pytest.skip(f"{switch}: {error.strerror}")
+    try:
+        yield
+    finally:
+        switch.write_text("1")
+
+
 MAKE: Mapping[Kind, Make] = {
     Kind.FREEZE_DAEMON: _freeze_daemon,
     Kind.KILL_DAEMON: _kill_daemon,
@@ -260,6 +275,7 @@ MAKE: Mapping[Kind, Make] = {
     Kind.DESCRIPTORS: _descriptors,
     Kind.MEMORY: _memory,
     Kind.BPF: _bpf,
+    Kind.OFFLINE: _offline,
 }
 
 

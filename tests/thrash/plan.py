@@ -19,6 +19,7 @@ STORE = "store"
 """Where runs are saved."""
 CLOCK = "clock"
 """The wall clock of the exporter, the judge and the runs."""
+LAST_CPU = "last CPU"
 FAKE = "osd.77"
 """A process that only says that it is this daemon."""
 DELAY_SECONDS = 0.02
@@ -55,6 +56,7 @@ class Kind(StrEnum):
     DESCRIPTORS = "no more descriptors"
     MEMORY = "no more memory"
     BPF = "BPF denied half-way"
+    OFFLINE = "CPU offline"
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ CHOICES: Mapping[Kind, Choice] = {
     Kind.MEMORY: Choice(PARTS[:2], (1, 8)),  # MB that are left
     # Commands of bpf(2): BPF_MAP_CREATE, BPF_MAP_LOOKUP_ELEM, BPF_PROG_LOAD, BPF_LINK_CREATE, BPF_ITER_CREATE.
     Kind.BPF: Choice(PARTS[:1], (0, 1, 5, 28, 33)),
+    Kind.OFFLINE: Choice([LAST_CPU]),
 }
 
 

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from machine import Machine
 from pinchpoint.threads.fair_mutex import FairMutex, Tickets, parse_tickets, tickets_before
-from pinchpoint.threads.lock_state import FUTEX_CALLS, FutexWait, parse_futex_wait
+from pinchpoint.threads.lock_state import FUTEX_CALLS, FutexWait, Threads, parse_futex_wait
 from reader_seeds import WAITS_FOR_A_TURN
 
 LOCK = 0x4000
+THREADS = Threads({51: "ms_dispatch", 52: "MR_Finisher"}, frozenset())
 FUTEX = FUTEX_CALLS[os.uname().machine].decode()
 
 
@@ -43,7 +44,7 @@ class Daemon:
         """Search once for each state of the lock; return whether it was found."""
         for following, turn in seen:
             self.tickets(following, turn)
-            self.lock.search([51, 52])
+            self.lock.search(THREADS)
         return self.lock.found
 
 
@@ -144,4 +145,4 @@ def test_a_process_that_has_ended_has_no_lock_and_raises_when_it_is_searched(dae
     assert daemon.lock.read() is None
     daemon.machine.end(50)
     with pytest.raises(FileNotFoundError):
-        daemon.lock.search([51])
+        daemon.lock.search(THREADS)

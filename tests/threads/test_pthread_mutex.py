@@ -14,12 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from machine import Machine
-from pinchpoint.threads.lock_state import FUTEX_CALLS, FutexWait
+from pinchpoint.threads.lock_state import FUTEX_CALLS, FutexWait, Threads
 from pinchpoint.threads.pthread_mutex import Mutex, PthreadMutex, mutex_at, parse_mutex
 from polling import until
 
 FUTEX = FUTEX_CALLS[os.uname().machine].decode()
 LOCK, OTHER = 0x4000, 0x8000
+WORKER, DISPATCH, LOG, NEW = 51, 52, 53, 54
+THREADS = Threads({WORKER: "ceph-fuse", DISPATCH: "ms_dispatch"}, frozenset({LOG}))
 LAYOUT = struct.Struct("=iIiIi")
 TAKERS = """
 import ctypes, sys, threading, time
@@ -68,7 +70,7 @@ class Client:
             self.waits(tid, address)
         for address in (LOCK, OTHER):
             self.holds(owner, address)
-        self.lock.search([51, 52])
+        self.lock.search(THREADS)
         return self.lock.found
 
 
@@ -112,47 +114,75 @@ def test_any_memory_holds_a_mutex_or_none(raw: bytes) -> None:
     assert mutex is None or (len(raw) == LAYOUT.size and mutex.word in range(3) and mutex.owner >= 0)
 
 
-def test_the_lock_is_the_mutex_that_most_waits_are_for(client: Client) -> None:
-    assert not client.look((LOCK, OTHER), 51)
-    assert not client.look((LOCK, None), 52)
-    assert client.look((None, LOCK), 53)
-    assert client.lock.read() == Mutex(2, 53)
-    client.holds(0, word=0)
-    assert client.lock.read() == Mutex(0, 0)
+@pytest.mark.parametrize(
+    ("waits", "owner"),
+    [
+        ((LOCK, LOCK), WORKER),
+        ((LOCK, None), DISPATCH),  # one waits, another one holds it
+    ],
+)
+def test_the_lock_is_the_mutex_that_different_takers_share(
+    client: Client, waits: Sequence[int | None], owner: int
+) -> None:
+    assert not client.look(waits, owner)
+    client.look(waits, owner)
+    assert client.look(waits, owner) or client.lock.found
+    client.holds(owner, word=1)
+    assert client.lock.read() == Mutex(1, owner)
 
 
 @pytest.mark.parametrize(
-    ("waits", "owners"),
+    ("waits", "owner"),
     [
-        ((LOCK, OTHER), (51, 52)),  # two that are waited for alike
-        ((LOCK, None), (51, 52)),  # one thread alone waits
-        ((LOCK, LOCK), (51, 51)),  # one thread holds it each time
-        ((LOCK, LOCK), (0, 0)),  # it has no owner
-        ((None, None), (51, 52)),
+        ((LOCK, None), WORKER),  # the workers' own
+        ((LOCK, LOCK), LOG),  # a log's
+        ((LOCK, LOCK), NEW),  # held by a thread that is not known
+        ((LOCK, LOCK), 0),  # without an owner
+        ((None, None), WORKER),
     ],
 )
-def test_other_mutexes_are_not_taken_for_the_lock(
-    client: Client, waits: Sequence[int | None], owners: Sequence[int]
-) -> None:
-    for owner in [*owners] * 20:
+def test_other_mutexes_are_not_taken_for_the_lock(client: Client, waits: Sequence[int | None], owner: int) -> None:
+    for _ in range(20):
         assert not client.look(waits, owner)
     assert client.lock.read() is None
 
 
-def test_what_threads_waited_for_earlier_is_forgotten(client: Client) -> None:
-    for owner in (51, 52) * 20:
-        client.look((LOCK, OTHER), owner)
+def test_of_two_mutexes_that_takers_share_alike_neither_is_the_lock(client: Client) -> None:
+    for owner in [WORKER, DISPATCH] * 20:
+        assert not client.look((LOCK, OTHER), owner)
 
-    assert any(client.look((LOCK, LOCK), owner) for owner in (51, 52) * 20)
+
+def test_the_lock_is_found_beside_a_mutex_that_is_waited_for_more_often(client: Client) -> None:
+    for waits, owner in [((OTHER, OTHER), LOG)] * 10 + [((LOCK, OTHER), DISPATCH)] * 3:
+        assert not client.lock.found
+        client.look(waits, owner)
+
+    assert client.lock.found
+    client.holds(DISPATCH, word=1)
+    assert client.lock.read() == Mutex(1, DISPATCH)
+
+
+def test_a_thread_that_began_since_the_threads_were_listed_may_hold_the_lock(client: Client) -> None:
+    for owner in (WORKER, NEW, 0):
+        client.look((LOCK, LOCK), owner)
+
+    assert client.lock.found
+
+
+def test_what_was_seen_long_ago_is_forgotten(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pinchpoint.threads.pthread_mutex.MAX_WAITS", 16)
+    for _ in range(2):
+        client.look((LOCK, LOCK), LOG)
+
+    assert [client.look((LOCK, LOCK), WORKER) for _ in range(2)] == [False, True]
 
 
 def test_a_process_that_runs_another_program_loses_its_lock_and_it_is_found_again(client: Client) -> None:
-    while not client.look((LOCK, LOCK), 51) and not client.look((LOCK, LOCK), 52):
-        pass
-    client.holds(51, kind=7)
+    assert [client.look((LOCK, LOCK), WORKER) for _ in range(2)] == [False, True]
+    client.holds(WORKER, kind=7)
     assert client.lock.read() is None
     assert not client.lock.found
-    assert any(client.look((LOCK, LOCK), owner) for owner in (51, 52) * 2)
+    assert [client.look((LOCK, LOCK), WORKER) for _ in range(2)] == [False, True]
 
 
 @contextmanager
@@ -185,7 +215,8 @@ def test_a_real_mutex_is_shown_as_held_for_as_long_as_it_is(rest: float) -> None
         lock = PthreadMutex(Path("/proc"), process.pid)
 
         def found() -> bool:
-            lock.search(int(name) for name in os.listdir(f"/proc/{process.pid}/task"))
+            tids = sorted(int(name) for name in os.listdir(f"/proc/{process.pid}/task"))
+            lock.search(Threads({tid: f"taker {tid}" for tid in tids}, frozenset()))
             return lock.found
 
         assert until(30, found, pause=0.01)

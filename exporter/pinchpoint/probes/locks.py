@@ -17,7 +17,7 @@ from pinchpoint.metrics import LOCK_HELD_SECONDS, LOCK_OBSERVED_SECONDS, LOCK_WA
 from pinchpoint.model import Metric, Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.threads.fair_mutex import FairMutex
-from pinchpoint.threads.lock_state import LockState, ProcessLock
+from pinchpoint.threads.lock_state import LockState, ProcessLock, Threads
 from pinchpoint.threads.processes import Process
 from pinchpoint.threads.pthread_mutex import PthreadMutex
 from pinchpoint.threads.roles import Role, State
@@ -126,7 +126,7 @@ class Locks(Probe):
             try:
                 if lock.state.found or not self._is_worth_it(lock, now):
                     continue
-                lock.state.search(self._takers(lock))
+                lock.state.search(self._threads(lock))
                 self._problem = ""
             except PermissionError as error:
                 self._problem = f"the memory of {lock.process.owner} may not be read: {error.strerror}"
@@ -142,16 +142,21 @@ class Locks(Probe):
         lock.searched, lock.used = now, used
         return True
 
-    def _takers(self, lock: _Lock) -> Iterator[int]:
-        """Yield the threads that take a lock."""
+    def _threads(self, lock: _Lock) -> Threads:
+        """Return the threads of a lock's process by whether they take it."""
+        takers: dict[int, str] = {}
+        others: set[int] = set()
         directory = f"{self.host.procfs}/{lock.process.pid}/task"
         for name in first_names(directory, MAX_SEARCHED_THREADS):
             try:
                 comm = decode(read_bytes(f"{directory}/{name}/comm").removesuffix(b"\n"))
                 if self.host.roles.thread_role(lock.process.class_, comm).role is lock.role:
-                    yield int(name)
+                    takers[int(name)] = comm
+                else:
+                    others.add(int(name))
             except (OSError, ValueError):
                 continue
+        return Threads(takers, frozenset(others))
 
     def points(self) -> Iterator[Point]:
         """Yield the integrals of every lock that was read; of processes with one owner, the sums."""

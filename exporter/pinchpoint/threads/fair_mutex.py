@@ -11,7 +11,7 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from pinchpoint.threads.lock_state import FutexWait, ProcessLock
+from pinchpoint.threads.lock_state import FutexWait, ProcessLock, Threads
 
 __all__ = ["FairMutex", "Tickets", "parse_tickets", "tickets_before"]
 
@@ -93,10 +93,10 @@ class FairMutex(ProcessLock[Tickets]):
     def _parse(self, raw: bytes) -> Tickets | None:
         return parse_tickets(raw)
 
-    def _look(self, takers: list[int]) -> int | None:
+    def _look(self, threads: Threads) -> int | None:
         addresses = dict.fromkeys(self._candidates)
-        for _, wait in self._waits(takers):
-            address = tickets_before(wait)
+        for _, wait in self._waits(threads):
+            address = tickets_before(wait) if wait is not None else None
             if address is not None and len(addresses) < MAX_CANDIDATES:
                 addresses[address] = None
         seen: dict[int, _Candidate] = {}

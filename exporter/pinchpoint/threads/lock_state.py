@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pinchpoint.host.procfs import read_bytes
 
-__all__ = ["FutexWait", "LockState", "ProcessLock", "parse_futex_wait"]
+__all__ = ["FutexWait", "LockState", "ProcessLock", "Threads", "parse_futex_wait"]
 
 FUTEX_CALLS = {"x86_64": b"202", "aarch64": b"98"}
 """Number of futex(2) by machine (asm/unistd_64.h, asm-generic/unistd.h)."""
@@ -66,6 +66,15 @@ def parse_futex_wait(raw: bytes, machine: str) -> FutexWait | None:
     return FutexWait(word, operation & ~FUTEX_FLAGS, value) if 0 <= word < 1 << 63 else None
 
 
+class Threads(NamedTuple):
+    """The threads of a process."""
+
+    takers: Mapping[int, str]
+    """Names of those that take its lock, by TID."""
+    others: frozenset[int]
+    """TIDs of those that never do."""
+
+
 class ProcessLock(ABC, Generic[State]):
     """The lock of one process: searched for while threads wait for it, then read."""
 
@@ -83,7 +92,7 @@ class ProcessLock(ABC, Generic[State]):
         """Return the state that memory holds, which may be too short; None if no such lock can be there."""
 
     @abstractmethod
-    def _look(self, takers: list[int]) -> int | None:
+    def _look(self, threads: Threads) -> int | None:
         """Look once at what threads wait for; return where the lock is, once it is certain."""
 
     @abstractmethod
@@ -95,13 +104,13 @@ class ProcessLock(ABC, Generic[State]):
         """Whether it is known where the lock is."""
         return self._address is not None
 
-    def search(self, takers: Iterable[int]) -> None:
+    def search(self, threads: Threads) -> None:
         """Look at what the threads that take the lock wait for; the lock is found after a few looks under contention.
 
         Raises OSError if the memory of the process may not be read.
         """
         self._open()
-        self._address = self._look([*takers])
+        self._address = self._look(threads)
 
     def read(self) -> State | None:
         """Return the state of the lock that was found; None, and it is lost, if there is none any more."""
@@ -119,13 +128,11 @@ class ProcessLock(ABC, Generic[State]):
         self._memory = self._address = None
         self._forget()
 
-    def _waits(self, takers: list[int]) -> Iterator[tuple[int, FutexWait]]:
-        """Look a few times at each of these threads; yield its TID and its wait for those that are in futex(2)."""
-        for tid in takers * WAIT_LOOKS:
+    def _waits(self, threads: Threads) -> Iterator[tuple[int, FutexWait | None]]:
+        """Look a few times at each thread that takes the lock; yield its TID, and its wait if it is in futex(2)."""
+        for tid in [*threads.takers] * WAIT_LOOKS:
             with suppress(OSError):
-                wait = parse_futex_wait(read_bytes(f"{self._process}/task/{tid}/syscall"), self._machine)
-                if wait is not None:
-                    yield tid, wait
+                yield tid, parse_futex_wait(read_bytes(f"{self._process}/task/{tid}/syscall"), self._machine)
 
     def _state(self, address: int) -> State | None:
         if self._memory is None:
