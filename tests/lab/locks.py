@@ -22,7 +22,7 @@ from pathlib import Path
 from lab.cluster import Daemon, LabError
 from patience import Deadline
 
-__all__ = ["TAKERS", "freeze_lock_holder", "lock_watch", "mutex_watch", "stopped"]
+__all__ = ["TAKERS", "client_lock_watch", "freeze_lock_holder", "lock_watch", "stopped"]
 
 TAKERS = {"ms_dispatch", "MR_Finisher", "PQ_Finisher", "safe_timer", "mds_rank_progr"}
 """Names of the threads that take mds_lock."""
@@ -32,7 +32,7 @@ CONDITION_BYTES = 48
 TICKETS = struct.Struct("=II")
 MOST_WAITERS = 32
 SEARCH_SECONDS = 90.0
-MANY_WAITS = 200
+MANY_WAITS = 20
 HELD_SECONDS = 0.3
 PTRACE_CONT, PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 7, 17, 0x4206, 0x4207
 WALL = 0x40000000
@@ -109,19 +109,20 @@ def lock_watch(mds: Daemon) -> Iterator[Callable[[], bool]]:
 
 
 @contextlib.contextmanager
-def mutex_watch(pid: int) -> Iterator[Callable[[], bool]]:
-    """Give a function that returns whether the mutex that most threads of a process wait for is held now.
+def client_lock_watch(pid: int) -> Iterator[Callable[[], bool]]:
+    """Give a function that returns whether client_lock of a ceph-fuse is held now, read from its memory.
 
-    The process must be under a load for which its threads wait for each other.
+    Data must be written through it: the lock is the mutex that its flusher waits for (ObjectCacher::flusher_entry).
     """
     deadline = Deadline(SEARCH_SECONDS)
+    tasks = Path(f"/proc/{pid}/task")
+    (flusher,) = (task for task in tasks.iterdir() if (task / "comm").read_text().strip() == "flusher")
     waits: Counter[int] = Counter()
     while waits.total() < MANY_WAITS:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            if (address := _mutex(task)) is not None:
-                waits[address] += 1
+        if (address := _mutex(flusher)) is not None:
+            waits[address] += 1
         if deadline.over:
-            raise LabError(f"Hardly any thread of process {pid} waits for a mutex; is it under load?")
+            raise LabError(f"The flusher of ceph-fuse {pid} waits for no mutex; is data written through it?")
     ((mutex, _),) = waits.most_common(1)
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         yield lambda: bool(int.from_bytes(os.pread(memory.fileno(), 4, mutex), "little"))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab.cluster import Cluster
-from lab.locks import mutex_watch
+from lab.locks import client_lock_watch
 from patience import patience
 from pinchpoint.wire.sources import TargetSource
 from polling import until
@@ -53,7 +53,7 @@ def test_a_client_lock_is_shown_as_held_for_as_long_as_it_is(
     with module_clusters().mount() as mount, ExitStack() as stack:
         # With few jobs nobody may wait for the lock, by which it is found.
         with writing(mount.path, 4):
-            is_held = stack.enter_context(mutex_watch(mount.pid))
+            is_held = stack.enter_context(client_lock_watch(mount.pid))
             assert until(90, lambda: seconds(watch, "observed") > 0, pause=0.5)
         with writing(mount.path, jobs):
             time.sleep(1.0)
