@@ -22,7 +22,7 @@ from pinchpoint.threads.roles import Roles
 from pinchpoint.user_labels import unmarked
 
 __all__ = [
-    *("KIND_WORDS", "PEERS", "SELF"),
+    *("KERNEL", "KIND_WORDS", "PEERS", "SELF"),
     *("Chain", "Kind", "Namer", "Node", "Step", "chain_of", "peer_node", "seen_from_afar", "served_chain"),
 ]
 
