@@ -7,7 +7,8 @@ lock itself says whether it is held.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from pinchpoint.host.capabilities import Capability
@@ -25,7 +26,7 @@ from pinchpoint.units import NANOSECONDS_PER_SECOND
 
 __all__ = ["Locks"]
 
-LOCKS: Mapping[State | None, type[ProcessLock[Any]]] = {"fair_mutex": FairMutex, "mutex": PthreadMutex}
+LOCKS: Mapping[State | None, Callable[[Path, int], ProcessLock[Any]]] = {"fair_mutex": FairMutex, "mutex": PthreadMutex}
 INTERVAL_SECONDS = 0.1
 """Seconds between two reads of the locks that were found."""
 SEARCH_SECONDS = 1.0

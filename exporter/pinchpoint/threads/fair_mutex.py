@@ -84,14 +84,9 @@ def tickets_before(wait: FutexWait) -> int | None:
 class FairMutex(ProcessLock[Tickets]):
     """The fair mutex of one process that takes turns all the time."""
 
-    SIZE_BYTES = TICKETS.size
-
     def __init__(self, procfs: Path, pid: int) -> None:
-        super().__init__(procfs, pid)
+        super().__init__(procfs, pid, parse_tickets, TICKETS.size)
         self._candidates: dict[int, _Candidate] = {}
-
-    def _parse(self, raw: bytes) -> Tickets | None:
-        return parse_tickets(raw)
 
     def _look(self, threads: Threads) -> int | None:
         addresses = dict.fromkeys(self._candidates)

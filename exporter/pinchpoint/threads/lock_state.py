@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -78,18 +78,14 @@ class Threads(NamedTuple):
 class ProcessLock(ABC, Generic[State]):
     """The lock of one process: searched for while threads wait for it, then read."""
 
-    SIZE_BYTES: int
-    """Of the memory that shows its state."""
-
-    def __init__(self, procfs: Path, pid: int) -> None:
+    def __init__(self, procfs: Path, pid: int, parse: Callable[[bytes], State | None], size: int) -> None:
+        """Read the state from `size` bytes; `parse` returns None if no such lock can be there."""
         self._process = procfs / str(pid)
         self._machine = os.uname().machine
         self._memory: int | None = None
         self._address: int | None = None
-
-    @abstractmethod
-    def _parse(self, raw: bytes) -> State | None:
-        """Return the state that memory holds, which may be too short; None if no such lock can be there."""
+        self._parse = parse
+        self._size = size
 
     @abstractmethod
     def _look(self, threads: Threads) -> int | None:
@@ -138,7 +134,7 @@ class ProcessLock(ABC, Generic[State]):
         if self._memory is None:
             return None
         try:
-            raw = os.pread(self._memory, self.SIZE_BYTES, address)
+            raw = os.pread(self._memory, self._size, address)
         except OSError:
             return None
         return self._parse(raw)

@@ -21,7 +21,7 @@ LAYOUT = struct.Struct("=iIiIi")
 ALIGNMENT_BYTES = 8
 TIMED = 0
 """PTHREAD_MUTEX_TIMED_NP, the kind of a std::mutex."""
-MAX_USERS = 1 << 16
+MAX_MUTEX_USERS = 1 << 16
 """More threads than that do not use one mutex."""
 MIN_WAITS = 12
 """Waits for a mutex that have to be seen before it is taken for the lock ..."""
@@ -72,7 +72,7 @@ def parse_mutex(raw: bytes) -> Mutex | None:
     if len(raw) != LAYOUT.size:
         return None
     word, count, owner, users, kind = LAYOUT.unpack(raw)
-    plausible = 0 <= word <= LOCKED_WITH_WAITERS and owner >= 0 and users <= MAX_USERS
+    plausible = 0 <= word <= LOCKED_WITH_WAITERS and owner >= 0 and users <= MAX_MUTEX_USERS
     return Mutex(word, owner) if plausible and (count, kind) == (0, TIMED) else None
 
 
@@ -89,15 +89,10 @@ class PthreadMutex(ProcessLock[Mutex]):
     only they take: in ceph-fuse 16.2.15 these are more than half of all waits.
     """
 
-    SIZE_BYTES = LAYOUT.size
-
     def __init__(self, procfs: Path, pid: int) -> None:
-        super().__init__(procfs, pid)
+        super().__init__(procfs, pid, parse_mutex, LAYOUT.size)
         self._seen: dict[int, _Seen] = {}
         self._not_the_lock: set[int] = set()
-
-    def _parse(self, raw: bytes) -> Mutex | None:
-        return parse_mutex(raw)
 
     def _look(self, threads: Threads) -> int | None:
         for tid, wait in self._waits(threads):
