@@ -209,7 +209,7 @@ def told(process: subprocess.Popen[str]) -> tuple[float, float]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to read the memory of a process")
-@pytest.mark.parametrize("rest", [0.02, 0.008, 0.002], ids=["little", "half", "much"])
+@pytest.mark.parametrize("rest", [0.02, 0.002], ids=["little", "much"])
 def test_a_real_mutex_is_shown_as_held_for_as_long_as_it_is(rest: float) -> None:
     with takers(0.003, rest) as process:
         lock = PthreadMutex(Path("/proc"), process.pid)
@@ -222,9 +222,9 @@ def test_a_real_mutex_is_shown_as_held_for_as_long_as_it_is(rest: float) -> None
         assert until(30, found, pause=0.01)
         before, began = told(process)
         looks = []
-        for _ in range(400):
+        for _ in range(300):
             looks.append(lock.read())
-            time.sleep(0.005)
+            time.sleep(0.004)
         after, ended = told(process)
         lock.close()
 
