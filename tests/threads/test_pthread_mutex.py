@@ -177,6 +177,22 @@ def test_what_was_seen_long_ago_is_forgotten(client: Client, monkeypatch: pytest
     assert [client.look((LOCK, LOCK), WORKER) for _ in range(2)] == [False, True]
 
 
+def test_a_process_with_many_threads_is_not_looked_at_for_longer(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+
+    def read(path: str) -> bytes:
+        looked.append(path)
+        return b"running\n"
+
+    monkeypatch.setattr("pinchpoint.threads.lock_state.read_bytes", read)
+    client.holds(WORKER)
+    client.lock.search(Threads(dict.fromkeys(range(1000), "ceph-fuse"), frozenset()))
+
+    assert len(set(looked)) == 64
+
+
 def test_a_process_that_runs_another_program_loses_its_lock_and_it_is_found_again(client: Client) -> None:
     assert [client.look((LOCK, LOCK), WORKER) for _ in range(2)] == [False, True]
     client.holds(WORKER, kind=7)

@@ -25,6 +25,10 @@ WAIT_LOOKS = 4
 """Looks at what each thread waits for in one search: a wait for the lock is short, one for work is long."""
 
 
+MAX_LOOKED_AT = 64
+"""Threads that are looked at in one search: the oldest ones, to which the different kinds of work belong."""
+
+
 class LockState(Protocol):
     """What a lock shows at one moment."""
 
@@ -125,8 +129,8 @@ class ProcessLock(ABC, Generic[State]):
         self._forget()
 
     def _waits(self, threads: Threads) -> Iterator[tuple[int, FutexWait | None]]:
-        """Look a few times at each thread that takes the lock; yield its TID, and its wait if it is in futex(2)."""
-        for tid in [*threads.takers] * WAIT_LOOKS:
+        """Look a few times at threads that take the lock; yield the TID of each, and its wait if it is in futex(2)."""
+        for tid in [*threads.takers][:MAX_LOOKED_AT] * WAIT_LOOKS:
             with suppress(OSError):
                 yield tid, parse_futex_wait(read_bytes(f"{self._process}/task/{tid}/syscall"), self._machine)
 

@@ -33,7 +33,7 @@ HOLDER_LOOKS = 5
 """Looks at who holds each mutex for one look at what a thread waits for: some takers seldom hold the lock."""
 MAX_WAITS = 2000
 """Waits after which the count begins anew: the process may have done something else before."""
-MAX_MUTEXES = 16
+MAX_MUTEXES = 8
 """Mutexes whose waits are counted."""
 
 
