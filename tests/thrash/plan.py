@@ -20,6 +20,7 @@ STORE = "store"
 CLOCK = "clock"
 """The wall clock of the exporter, the judge and the runs."""
 LAST_CPU = "last CPU"
+"""The CPU with the highest number: the first one often cannot be taken away."""
 FAKE = "osd.77"
 """A process that only says that it is this daemon."""
 DELAY_SECONDS = 0.02
