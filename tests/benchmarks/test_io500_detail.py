@@ -113,6 +113,16 @@ def test_a_phase_without_a_stonewall_has_none() -> None:
     assert said("ior_easy_read", "read  1 2").wall_rates == []
 
 
+@pytest.mark.parametrize("words", ["", "ior -D", "ior -D 00000000199", "ior -D=1000000", "ior -D=²"])
+def test_a_command_line_without_a_stonewall_has_none(words: str) -> None:
+    assert said("ior_easy_write", f"Command line: {words}").wall is None
+
+
+@pytest.mark.parametrize("nodes", ["00000000000000000199", "4294967296", "-1", "²", "0"])
+def test_a_number_of_nodes_that_cannot_be_is_none(nodes: str) -> None:
+    assert said("ior_easy_write", f"nodes : {nodes}").nodes is None
+
+
 def test_the_times_of_ranks_are_by_rank() -> None:
     ranks = table("ior_easy_write", (APP / "ior-easy-write.csv").read_bytes())
 

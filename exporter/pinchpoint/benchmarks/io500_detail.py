@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from statistics import median
 
 import msgspec
@@ -29,6 +30,10 @@ MAX_RANKS = 1 << 20
 """Ranks whose times are kept; the list's largest run has 263,000."""
 MAX_DETAIL_LINE_CHARACTERS = 2048
 """Part of a line that is searched, in characters."""
+MAX_WALL = 10**6 - 1
+"""Longest stonewall that is believed, in seconds."""
+MAX_COUNT = (1 << 31) - 1
+"""Most nodes and ranks that are believed."""
 MAX_SLOW = 5
 """Slowest ranks and nodes that are kept."""
 MAX_HOST_CHARACTERS = 64
@@ -267,10 +272,10 @@ class PhaseText:
     def _command(self, text: str) -> None:
         words = [word.strip("'\"") for word in text.split()]
         for option in ("-D", "-W"):
-            for word, after in zip(words, [*words[1:], ""], strict=True):
+            for word, after in zip_longest(words, words[1:], fillvalue=""):
                 value = after if word == option else word[len(option) + 1 :] if word.startswith(f"{option}=") else ""
-                if value.isascii() and value.isdigit() and 0 < int(value[:9]) < 1e6:
-                    self.detail.wall = float(value)
+                if seconds := _count(value, MAX_WALL):
+                    self.detail.wall = float(seconds)
 
     def _field(self, key: str, value: str) -> None:
         detail = self.detail
@@ -280,13 +285,13 @@ class PhaseText:
         elif key == "clients":
             if (found := CLIENTS.match(value)) is not None and int(found[1]) and int(found[2]):
                 detail.tasks, detail.per_node = int(found[1]), int(found[2])
-        elif value.isascii() and value.isdigit() and 0 < int(value[:18]) < 1 << 31:
+        elif count := _count(value, MAX_COUNT):
             if key == "nodes":
-                detail.nodes = int(value)
+                detail.nodes = count
             elif key == "clients per node":
-                detail.per_node = int(value)
+                detail.per_node = count
             else:
-                detail.tasks = int(value)
+                detail.tasks = count
         if detail.tasks and detail.per_node and not detail.nodes and detail.tasks % detail.per_node == 0:
             detail.nodes = detail.tasks // detail.per_node
 
@@ -322,6 +327,11 @@ class PhaseText:
 WALL_ERROR = 0.02
 """By how much, as a share, the time of mdtest's stonewall may differ from -W, as it looks at its clock after each item.
 The time is not printed. `bench/io500_list.py` shows how many public runs with both figures differ by more."""
+
+
+def _count(text: str, most: int) -> int:
+    """Return a count from 1 to `most` that stands there in ASCII digits; 0 for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most else 0
 
 
 def _seconds(text: str) -> float | None:
