@@ -87,6 +87,39 @@ def test_the_lock_of_an_mds_that_does_nothing_is_searched_for_seldom_and_found_l
     assert mds.probe.interval == 0.1
 
 
+def test_a_lock_that_was_searched_for_in_vain_for_minutes_is_searched_for_seldom(mds: Mds) -> None:
+    waits = (mds.machine.procfs / "50/task/51/syscall").read_bytes()
+    mds.machine.write("proc/50/task/51/syscall", "running\n")
+    for _ in range(125):
+        mds.passes(1.0, 2)
+    mds.machine.write("proc/50/task/51/syscall", waits)
+    for _ in range(4):
+        mds.passes(1.0, 2)
+    mds.passes(0.05, 2)
+    assert mds.seconds("observed") is None
+
+    for _ in range(30):
+        mds.passes(1.0, 2)
+    mds.passes(0.05, 2)
+    assert mds.seconds("observed") is not None
+
+
+def test_a_process_that_begins_to_work_anew_is_searched_as_at_first(mds: Mds) -> None:
+    waits = (mds.machine.procfs / "50/task/51/syscall").read_bytes()
+    mds.machine.write("proc/50/task/51/syscall", "running\n")
+    for works in (0.3, 0.0):
+        mds.works = works
+        for _ in range(125):
+            mds.passes(1.0, 2)
+    mds.machine.write("proc/50/task/51/syscall", waits)
+    mds.works = 0.3
+    for _ in range(14):
+        mds.passes(1.0, 2)
+    mds.passes(0.05, 2)
+
+    assert mds.seconds("observed") is not None
+
+
 def test_on_a_host_at_rest_nothing_is_searched(mds: Mds) -> None:
     mds.now += 2000.0
 

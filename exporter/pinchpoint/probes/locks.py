@@ -35,6 +35,8 @@ MIN_SEARCHED_CPUS = 0.02
 """CPUs that a process has used since the last search for its lock; below that nobody waits for it, most likely ..."""
 SELDOM_SEARCH_SECONDS = 10.0
 """... and it is searched for in this interval: a search takes 6 ms."""
+MAX_SEARCHES = 120
+"""Searches, one a second, for the lock of a process that works; after them it works without that lock, most likely."""
 MAX_SEARCHED_THREADS = 256
 """Threads of a process that are looked at in one search."""
 MAX_GAP_SECONDS = 0.5
@@ -44,7 +46,7 @@ MAX_GAP_SECONDS = 0.5
 class _Lock:
     """A process' lock and its integrals in seconds."""
 
-    __slots__ = ("held", "last", "observed", "process", "role", "searched", "state", "used", "waiting")
+    __slots__ = ("held", "last", "observed", "process", "role", "searched", "searches", "state", "used", "waiting")
 
     def __init__(self, process: Process, role: Role, state: ProcessLock[LockState]) -> None:
         self.process = process
@@ -53,6 +55,8 @@ class _Lock:
         self.last = self.searched = float("-inf")
         self.used = 0
         """Nanoseconds of CPU that the process had used at the last search."""
+        self.searches = 0
+        """Searches since it last did nothing."""
         self.observed = 0.0
         self.held = 0.0
         self.waiting: float | None = None
@@ -135,12 +139,13 @@ class Locks(Probe):
                 continue  # it has ended
 
     def _is_worth_it(self, lock: _Lock, now: float) -> bool:
-        """Return whether to search for a lock: its process works, or it was not searched for in a while."""
+        """Return whether to search for a lock: its process has begun to work, or it was not searched for in a while."""
         used, elapsed = self._clocks.nanoseconds(lock.process.pid), now - lock.searched
         works = used - lock.used >= MIN_SEARCHED_CPUS * NANOSECONDS_PER_SECOND * elapsed
-        if not works and elapsed < SELDOM_SEARCH_SECONDS:
+        if elapsed < SELDOM_SEARCH_SECONDS and not (works and lock.searches < MAX_SEARCHES):
             return False
         lock.searched, lock.used = now, used
+        lock.searches = lock.searches + 1 if works else 0
         return True
 
     def _threads(self, lock: _Lock) -> Threads:
