@@ -46,6 +46,10 @@ ROOMY = {"osd": {"bluestore_block_size": "24Gi"}}
 MDTEST = Path(__file__).resolve().parent.parent / "tests" / "loads" / "mdtest.py"
 
 Start = Callable[[], AbstractContextManager[object]]
+StartOne = Callable[[], AbstractContextManager[psutil.Process]]
+STORM = "metadata storm of 8 clients of libcephfs"
+RADOS_BENCH = "`rados bench`, 4 KiB writes"
+DIRECT = "fio, direct 4 KiB random reads"
 
 
 @dataclass(frozen=True)
@@ -67,12 +71,12 @@ class Cost:
 
 
 @contextmanager
-def process(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[None]:
+def process(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[psutil.Process]:
     """Run a load and end it, with its children, when the block ends. Raises RuntimeError if it ended before that."""
     with tempfile.TemporaryFile() as said:
         found = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=said, env={**os.environ, **(environment or {})})
         try:
-            yield
+            yield found
             if found.poll() is not None:
                 said.seek(0)
                 last = said.read().decode(errors="replace").strip().rpartition("\n")[2]
@@ -85,18 +89,32 @@ def process(command: Sequence[str], environment: Mapping[str, str] | None = None
             psutil.wait_procs(left, timeout=10)
 
 
-def fio(directory: str, *options: str) -> Start:
+def fio(directory: str, *options: str) -> StartOne:
     """Return what starts fio on a file of this directory."""
     command = ["fio", "--name=job", f"--directory={directory}", "--size=256m", "--bs=4k", "--time_based",
                "--runtime=600", "--ioengine=libaio", "--iodepth=8", "--numjobs=2", *options]  # fmt: skip
     return lambda: process(command)
 
 
+def direct_reads(directory: str) -> StartOne:
+    """Return what starts fio's reads past the page cache."""
+    return fio(directory, "--rw=randread", "--direct=1")
+
+
+def storm(cluster: Cluster) -> StartOne:
+    """Return what starts the storm, as a run."""
+    command = [sys.executable, "-m", "pinchpoint", "run", "--", *metadata_command("storm", processes=8)]
+    return lambda: process(command, cluster.environment())
+
+
+def rados_bench(cluster: Cluster) -> StartOne:
+    """Return what starts `rados bench`."""
+    command = ["rados", "bench", "-p", "rbd", "600", "write", "-t", "16", "-b", "4096", "--no-cleanup"]
+    return lambda: process(command, cluster.environment())
+
+
 def ceph_loads(cluster: Cluster, mount: Path) -> dict[str, Start]:
     """Return the loads on a cluster by name."""
-    environment = cluster.environment()
-    run = [sys.executable, "-m", "pinchpoint", "run", "--"]
-    bench = ["rados", "bench", "-p", "rbd", "600", "write", "-t", "16", "-b", "4096", "--no-cleanup"]
 
     @contextmanager
     def mdtest() -> Iterator[None]:
@@ -110,11 +128,9 @@ def ceph_loads(cluster: Cluster, mount: Path) -> dict[str, Start]:
             yield
 
     return {
-        "metadata storm of 8 clients of libcephfs": lambda: process(
-            [*run, *metadata_command("storm", processes=8)], environment
-        ),
+        STORM: storm(cluster),
         "8 processes as mdtest, through ceph-fuse": mdtest,
-        "`rados bench`, 4 KiB writes": lambda: process(bench, environment),
+        RADOS_BENCH: rados_bench(cluster),
     }
 
 
@@ -201,7 +217,7 @@ def main() -> None:
         rounds(
             {
                 "nothing": nullcontext,
-                "fio, direct 4 KiB random reads": fio(directory, "--rw=randread", "--direct=1"),
+                DIRECT: direct_reads(directory),
                 "fio, buffered 4 KiB random writes": fio(directory, "--rw=randwrite"),
             },
             chosen,

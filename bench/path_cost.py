@@ -1,27 +1,33 @@
 """What it costs to see who wakes whom: the section "chains" of the page.
 
-The load is pairs of processes that wake each other as fast as they can, which is the worst case: the cost is one of
-wake-ups. The figures are the time that the kernel's BPF programs took, as the kernel counts it while
-kernel.bpf_stats_enabled is 1 (which is contained in them), and CPU time of the thread that opens windows and
-reads them (CLOCK_THREAD_CPUTIME_ID).
+Pairs of processes that wake each other as fast as they can are the worst case: the cost is one of wake-ups. Beside
+them are benchmarks, on this host and on a real cluster. The figures are the time that the kernel's BPF programs took,
+as the kernel counts it while kernel.bpf_stats_enabled is 1 (which is contained in them), and CPU time of the thread
+that opens windows and reads them (CLOCK_THREAD_CPUTIME_ID).
 """
 
 from __future__ import annotations
 
 import math
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
+from lab.cluster import Cluster
+from live_cost import DIRECT, RADOS_BENCH, ROOMY, STORM, StartOne, direct_reads, rados_bench, storm
 from page import Goal, machine, parser, publish, table
 from pinchpoint.bpf.path import PROGRAMS, Windows
 from pinchpoint.probes.path import MAX_WAKEUPS, PATH_WINDOW_SECONDS, PERIOD_SECONDS, pause
 
 LIMIT = 0.5
 """Percent of one CPU."""
+STEADY_SECONDS = 5.0
+"""Until a benchmark is past its start."""
 MIN_WAKEUPS = 10_000
 """Wake-ups from which it is shown what one costs: they are counted in steps of 64 for each CPU."""
 STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")
@@ -70,6 +76,14 @@ def pairs(count: int, code: str) -> Iterator[set[int]]:
 
 
 @contextmanager
+def benchmark(start: StartOne) -> Iterator[set[int]]:
+    """Run a benchmark; give the pids of its processes."""
+    with start() as process:
+        time.sleep(STEADY_SECONDS)
+        yield {process.pid, *(child.pid for child in process.children(recursive=True))}
+
+
+@contextmanager
 def counted() -> Iterator[None]:
     """Let the kernel count the time of BPF programs."""
     before = STATISTICS.read_text()
@@ -80,14 +94,14 @@ def counted() -> Iterator[None]:
         STATISTICS.write_text(before)
 
 
-def measured(count: int, code: str, number: int) -> tuple[float, float, float, float, float]:
+def measured(load: AbstractContextManager[set[int]], number: int) -> tuple[float, float, float, float, float]:
     """Return wake-ups a second, seconds of a window, microseconds a wake-up (NaN if few), and % of a CPU twice.
 
-    The load are `count` pairs that run `code`. The first percentage is that of the kernel, the other that of the probe.
+    The first percentage is that of the kernel, the other that of the probe.
     """
     kernel = user = seen = passed = 0.0
     wakeups = 0
-    with pairs(count, code) as pids:
+    with load as pids:
         windows = Windows(Path("/proc"))
         try:
             for _ in range(number):
@@ -116,22 +130,30 @@ def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--windows", type=int, default=8)
     chosen = arguments.parse_args()
-    rows, goals = [], []
+    rows: list[list[str]] = []
+    goals: list[Goal] = []
+
+    def measure(name: str, load: AbstractContextManager[set[int]]) -> None:
+        print(f"{name} ...", file=sys.stderr)
+        rate, seconds, each, kernel, user = measured(load, chosen.windows)
+        shown = "-" if math.isnan(each) else f"{each:.2f}"
+        rows.append([name, f"{rate:,.0f}", f"{seconds:.2f}", shown, f"{kernel:.2f}", f"{user:.2f}"])
+        goals.append(Goal(f"chains beside {name}", LIMIT, "%", kernel + user))
+
     with counted():
-        for count, code, where in ((0, PAIR, ""), (1, PAIR, ""), (8, PAIR, ""), (8, REMOTE_PAIR, " on two hosts")):
-            rate, seconds, each, kernel, user = measured(count, code, chosen.windows)
-            rows.append(
-                [
-                    f"{count}{where}",
-                    f"{rate:,.0f}",
-                    f"{seconds:.2f}",
-                    "-" if math.isnan(each) else f"{each:.2f}",
-                    f"{kernel:.2f}",
-                    f"{user:.2f}",
-                ]
-            )
-            goals.append(Goal(f"chains with {count} pairs{where}", LIMIT, "%", kernel + user))
-    head = ["pairs", "wake-ups/s", "window, s", "us a wake-up", "in the kernel, % of one CPU", "of the probe, %"]
+        measure("nothing", nullcontext(set()))
+        measure("1 pair", pairs(1, PAIR))
+        measure("8 pairs", pairs(8, PAIR))
+        measure("8 pairs on two hosts", pairs(8, REMOTE_PAIR))
+        with tempfile.TemporaryDirectory(dir=".") as directory:
+            measure(DIRECT, benchmark(direct_reads(directory)))
+        if shutil.which("ceph-osd") is None:
+            print("Ceph is not installed: its loads are left out", file=sys.stderr)
+        else:
+            with Cluster(options=ROOMY) as cluster:
+                measure(STORM, benchmark(storm(cluster)))
+                measure(RADOS_BENCH, benchmark(rados_bench(cluster)))
+    head = ["load", "wake-ups/s", "window, s", "us a wake-up", "in the kernel, % of one CPU", "of the probe, %"]
     often = f"one every {PERIOD_SECONDS:g} s, or {2 * PERIOD_SECONDS:g} s after one that was spent early"
     body = f"{machine()}; {chosen.windows} windows for each load, {often}.\n\n{table(head, rows)}"
     publish("chains", body, chosen, goals)
