@@ -90,7 +90,7 @@ def parse_records(raw: bytes) -> Records:
         elif type_ == RECORD_SAMPLE:
             try:
                 samples.append(_sample(body))
-            except struct.error:
+            except (struct.error, OverflowError):  # a length that leads beyond the record, or beyond any
                 lost += 1
     return Records(samples, lost)
 
