@@ -6,12 +6,14 @@ It prints the pid of the process whose wait is to be explained. Each process has
 from __future__ import annotations
 
 import ctypes
+import errno
 import itertools
 import mmap
 import os
 import select
 import signal
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -28,8 +30,12 @@ __all__ = ["HERD", "HIGH_PORT", "REMOTE_PORT", "THERE", "called", "has_rings", "
 
 HERD = 1000
 """Threads that wait for one."""
-CLONE_NEWNET = 0x40000000
+CLONE_NEWNS, CLONE_NEWNET = 0x20000, 0x40000000
 """linux/sched.h."""
+MS_REC, MS_PRIVATE = 1 << 14, 1 << 18
+"""linux/mount.h."""
+FUSE_FORGET, FUSE_GETATTR, FUSE_INIT, FUSE_HEADER = 2, 3, 26, 16
+"""linux/fuse.h: operations, and bytes before an answer."""
 IO_URING_SETUP, IO_URING_ENTER = 425, 426
 """Numbers of system calls of every architecture (asm-generic/unistd.h)."""
 IORING_OP_READ, IORING_ENTER_GETEVENTS, IORING_OFF_SQES = 22, 1, 0x10000000
@@ -213,7 +219,24 @@ def ring_reader(descriptor: int) -> Callable[[], None]:
 
 def chain(by: Callable[[], Signal] = pipe) -> None:
     """A client waits for a server, and that for a worker, which burns 400 us and sleeps 1 ms."""
-    (ask, asked), (answer, answered), (pass_on, passed), (finish, done) = (by() for _ in range(4))
+    (ask, asked), (answer, answered) = by(), by()
+
+    def call() -> None:
+        ask()
+        answered()
+
+    served(call, asked, answer, by)
+
+
+def served(
+    call: Callable[[], object],
+    asked: Callable[[], object],
+    answer: Callable[[], object],
+    by: Callable[[], Signal],
+    first: Callable[[], None] = lambda: None,
+) -> None:
+    """The client of a chain calls a server, which is asked and answers, after it has done something first."""
+    (pass_on, passed), (finish, done) = by(), by()
 
     def server() -> None:
         asked()
@@ -228,12 +251,11 @@ def chain(by: Callable[[], Signal] = pipe) -> None:
         time.sleep(1e-3)
         finish()
 
-    process("toyserver", server)
+    process("toyserver", server, first=first)
     process("toyworker", worker)
     begin()
     while True:
-        ask()
-        answered()
+        call()
         burn(100e-6)
 
 
@@ -250,6 +272,54 @@ def chain_by_futex() -> None:
 def chain_by_ring() -> None:
     """The same by pipes that are read through io_uring."""
     chain(ring)
+
+
+def chain_by_file_system() -> None:
+    """The same; the server is a file system (FUSE), and the client asks for attributes of a file."""
+    files = FileSystem()
+    served(lambda: os.stat(files.PLACE), files.take, files.answer, pipe, files.mount)
+
+
+class FileSystem:
+    """A file system that has a root and nothing else, in a mount namespace of this process.
+
+    Formats: include/uapi/linux/fuse.h, version 7.31.
+    """
+
+    PLACE = "/mnt"
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        if self._libc.unshare(CLONE_NEWNS) or self._libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None):
+            raise OSError(ctypes.get_errno(), "no mount namespace")
+        self._device = -1
+        self._request = 0
+
+    def mount(self) -> None:
+        """Mount it. Only its server does so: a client with this descriptor would wait for itself when it is killed."""
+        self._device = os.open("/dev/fuse", os.O_RDWR)
+        options = f"fd={self._device},rootmode=40000,user_id=0,group_id=0".encode()
+        if self._libc.mount(b"toy", self.PLACE.encode(), b"fuse", 0, options):
+            raise OSError(ctypes.get_errno(), "no FUSE")
+
+    def take(self) -> None:
+        """Wait until somebody asks for the attributes of its root."""
+        while True:
+            _, operation, self._request = struct.unpack_from("=IIQ", os.read(self._device, 1 << 16))
+            if operation == FUSE_GETATTR:
+                return
+            if operation == FUSE_INIT:
+                self._reply(struct.pack("=IIIIHHI40x", 7, 31, 0, 0, 1, 1, mmap.PAGESIZE))
+            elif operation != FUSE_FORGET:
+                self._reply(error=errno.ENOSYS)
+
+    def answer(self) -> None:
+        """Answer with attributes that are valid for no time."""
+        # struct fuse_attr begins after 16 bytes and has its mode after 60.
+        self._reply(struct.pack("=16xQ52xII20x", 1, stat.S_IFDIR | 0o755, 2))
+
+    def _reply(self, body: bytes = b"", error: int = 0) -> None:
+        os.write(self._device, struct.pack("=IiQ", FUSE_HEADER + len(body), -error, self._request) + body)
 
 
 def parallel() -> None:
@@ -512,7 +582,8 @@ def sleep() -> None:
 
 
 _ALL = (
-    *(chain, chain_by_socket, chain_by_futex, chain_by_ring, parallel, pool, batch, spin, proxy, remote, high),
+    *(chain, chain_by_socket, chain_by_futex, chain_by_ring, chain_by_file_system),
+    *(parallel, pool, batch, spin, proxy, remote, high),
     *(lock, poll, churn, herd, renames, sleep),
 )
 TOYS: dict[str, Callable[[], None]] = {toy.__name__: toy for toy in _ALL}

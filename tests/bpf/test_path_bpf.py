@@ -99,9 +99,13 @@ def test_what_a_thread_did_sums_up_to_the_window(windows: Windows, toy: str) -> 
 
 
 BY_RING = pytest.param("chain_by_ring", marks=pytest.mark.skipif(not has_rings(), reason="may not use io_uring"))
+BY_FILE_SYSTEM = pytest.param(
+    "chain_by_file_system",
+    marks=pytest.mark.skipif(not os.access("/dev/fuse", os.W_OK) or os.geteuid() != 0, reason="may not mount"),
+)
 
 
-@pytest.mark.parametrize("toy", ["chain", "chain_by_socket", "chain_by_futex", BY_RING])
+@pytest.mark.parametrize("toy", ["chain", "chain_by_socket", "chain_by_futex", BY_RING, BY_FILE_SYSTEM])
 def test_a_chain_leads_to_the_worker_and_its_sleep(windows: Windows, toy: str) -> None:
     _, thread = explained(windows, toy)
     names = by_name(thread)
