@@ -33,12 +33,14 @@ def innocent(hosts: Mapping[str, Usage], after: Snapshots, ranking: Sequence[Lim
     found: list[tuple[float, str]] = []
     for name, host in hosts.items():
         for use in host.resources:
-            if (name, use.resource, use.owner) in guilty:
+            key = name, use.resource, use.owner
+            if key in guilty:
                 continue
-            if reason := _owes(owing.get((name, use.resource, use.owner))) or _reason(use, host):
-                found.append(
-                    (use.busy, f"{use.resource} of {use.owner} on {name} is busy for {use.busy:.0%}: {reason}")
-                )
+            limit = owing.get(key)
+            # Of a limit, what it waited for below it is part of its busy time.
+            busy = use.busy if limit is None else limit.busy
+            if reason := _owes(limit) or _reason(use, host):
+                found.append((busy, f"{use.resource} of {use.owner} on {name} is busy for {busy:.0%}: {reason}"))
     found += [(fill, sentence) for name in hosts for fill, sentence in _caches(name, after[name], guilty)]
     return tuple(sentence for _, sentence in sorted(found, key=lambda item: -item[0])[:MAX_CLEARED])
 
