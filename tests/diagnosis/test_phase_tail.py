@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from pinchpoint.benchmarks.io500_detail import Nodes, PhaseDetail, WallRate, rank_times
 from pinchpoint.benchmarks.io500_folder import FolderRun, folder_runs
 from pinchpoint.diagnosis.tail import (
+    MIN_PLANNED_SECONDS,
     Tail,
     contradictions,
     gain,
@@ -246,3 +248,76 @@ def test_a_rate_until_the_stonewall_below_the_result_says_nothing_of_the_cost() 
 
     assert found is not None
     assert (found.seconds, found.cost) == (10.0, None)
+
+
+def test_the_words_of_a_tail_have_its_length_the_spread_at_the_stonewall_and_the_stages() -> None:
+    known = PhaseDetail("ior_easy_write", wall_fewest=60, wall_most=80, opening=0.5, moving=39.25, closing=0.0)
+    tail = Tail(
+        kind="stonewall", until=30.0, seconds=10.0, rate=2.0 * GIB, cost=0.25, low=0.25, high=0.25, source="a.txt"
+    )
+
+    assert tail_words("ior_easy_write", tail, known) == [
+        "stonewall after 30.0 s, then a tail of 10.0 s, at the stonewall the slowest rank had done 75% of the fastest",
+        "the tail costs 25.0% of 2 GiB/s (a.txt)",
+        "open 0.50 s, transfer 39.25 s, close 0.00 s, each from the first rank's start to the last one's end",
+    ]
+
+
+def test_a_tail_that_is_partly_known_says_what_is() -> None:
+    known = PhaseDetail("ior_easy_write", wall_fewest=0, wall_most=80)
+    tail = Tail(kind="stonewall", until=30.0, seconds=None, rate=None, cost=None, low=None, high=None, source="")
+
+    assert tail_words("ior_easy_write", tail, known) == ["at the stonewall the slowest rank had done 0% of the fastest"]
+    assert tail_words("ior_easy_write", tail, PhaseDetail("ior_easy_write")) == []
+    for rate, cost in ((GIB, None), (None, 0.5)):
+        partly = Tail(kind="stonewall", until=None, seconds=3.0, rate=rate, cost=cost, low=None, high=None, source="")
+        assert tail_words("ior_easy_write", partly, PhaseDetail("ior_easy_write")) == []
+
+
+def test_the_words_of_the_slowest_rank_have_the_rate_of_ranks_that_end_together() -> None:
+    known = PhaseDetail("mdtest_hard_stat", searching=0.25)
+    tail = Tail(kind="slowest", until=60.0, seconds=40.0, rate=1e4, cost=0.3, low=0.3, high=0.3, source="")
+
+    assert tail_words("mdtest_hard_stat", tail, known) == [
+        "half of the ranks are done after 60.0 s, the last one 40.0 s later: "
+        "ranks that ended together would reach 10 kIOPS, this is 30.0% less",
+        "ranks of pfind looked for work of other ranks for 25% of the time",
+    ]
+    for field in ("until", "seconds", "rate", "cost"):
+        assert tail_words("mdtest_hard_stat", msgspec.structs.replace(tail, **{field: None}), PhaseDetail("a")) == []
+
+
+def test_where_only_the_length_of_a_write_is_known_its_tail_has_no_cost() -> None:
+    known = PhaseDetail("mdtest_easy_write", wall=300.0, wall_most=5)
+
+    found = tail_of(known, mark("mdtest_easy_write", 1000.0, seconds=310.0))
+
+    assert found == Tail(
+        kind="stonewall", until=300.0, seconds=10.0, rate=None, cost=None, low=None, high=None, source=""
+    )
+    unfinished = PhaseMark("mdtest_easy_write", 0.0, None, mark("mdtest_easy_write", 1000.0).results)
+    open_end = tail_of(known, unfinished)
+    assert open_end is not None
+    assert open_end.seconds is None
+
+
+def test_the_range_of_a_score_without_tails_is_that_of_the_costs() -> None:
+    tail = Tail(kind="stonewall", until=1.0, seconds=1.0, rate=GIB, cost=0.3, low=0.2, high=0.4, source="")
+
+    assert score_without_tails(10.0, {"ior_easy_write": tail}) == pytest.approx(
+        tuple(10.0 * (1 - cost) ** -(1 / 8) for cost in (0.3, 0.2, 0.4))
+    )
+
+
+def test_a_slow_rank_and_node_with_a_name_have_it_in_words() -> None:
+    ranks = rank_times([100.0] * 12 + [200.0] * 4, Nodes(4, 4), {0: "a", 4: "b", 8: "c", 12: "d"})
+
+    assert ranks is not None
+    assert slow_words(ranks)[-1] == "slow: d (200.0 s); the median of 4 nodes is 100.0 s"
+
+
+@pytest.mark.parametrize(("seconds", "has_one"), [(34.9, False), (35.0, True)])
+def test_a_planned_tail_is_at_least_as_long_as_a_stonewall_is_inexact(seconds: float, has_one: bool) -> None:
+    found = planned_tail(PhaseMark("write", 0.0, seconds, expected=35.0 - MIN_PLANNED_SECONDS), "ior")
+
+    assert (found is not None) is has_one
