@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 
 from crew import Crew, Rank
 from diagnosis.history import MadeHost
+from pinchpoint.diagnosis.blame import BenchmarkWork
+from pinchpoint.diagnosis.stragglers import RankSpread, rank_spread, sentences
+from pinchpoint.diagnosis.usage import RankUse, Usage, WorkloadUse
 from pinchpoint.diagnosis.verdict import Kind, Verdict, verdict
 from pinchpoint.model import Snapshot
 
@@ -142,3 +146,86 @@ def test_of_200_even_runs_at_most_two_have_a_straggler(deviation: float) -> None
             crews.append(Crew(ranks, first=host * count))
         named += judged(*crews).kind is Kind.STRAGGLER
     assert named <= 2
+
+
+SLOW_OF_EIGHT = RankSpread(
+    working=3, done=5, waited=0.4, since=0.4, host="client1", slowest="rank 5", rate=250.0, median=1000.0, unit="waits",
+    outlier=True, uneven=1.0, left=7.4, waits={"osd": 0.5, "cpu": 0.05, "mds": 0.45}, alone=False,
+)  # fmt: skip
+
+
+def test_the_sentences_on_a_slow_rank_have_its_rate_its_waits_and_its_end() -> None:
+    assert [*sentences(SLOW_OF_EIGHT, {"osd": "waits for OSDs"})] == [
+        "rank 5 on client1 has 25% of the median rate of 8 ranks (250 waits/s of 1e+03 waits/s): "
+        "waits for OSDs 50%, mds 45%",
+        "the 8 ranks spent 40% of their time waiting for the last ones",
+        "5 of 8 ranks are done, rank 5 on client1 is the slowest: it needs about 7 s more",
+    ]
+
+
+def test_a_wait_of_the_slowest_rank_is_told_from_a_tenth_of_its_time_on() -> None:
+    def told(share: float) -> str:
+        spread = msgspec.structs.replace(SLOW_OF_EIGHT, waits={"osd": 2 * (1 - share), "mds": 2 * share})
+        return next(sentences(spread, {}))
+
+    assert told(0.1).endswith(": osd 90%, mds 10%")
+    assert told(0.09).endswith(": osd 91%")
+    assert next(sentences(msgspec.structs.replace(SLOW_OF_EIGHT, waits={}), {})).endswith("waits/s)")
+
+
+def test_a_rank_with_more_to_do_is_told_with_its_work() -> None:
+    spread = msgspec.structs.replace(SLOW_OF_EIGHT, outlier=False, uneven=2.5, rate=900.0, left=None, waited=0.0)
+
+    assert [*sentences(spread, {})] == [
+        "rank 5 on client1 has done 2.5 times the work of the median rank, at 90% of its rate: osd 50%, mds 45%",
+        "5 of 8 ranks are done, rank 5 on client1 is the slowest",
+    ]
+
+
+def ranks(working: int, done: int, slowest: int | None, **given: object) -> WorkloadUse:
+    fields: dict[str, object] = {
+        "worked": float(working), "waited": float(done), "since": 0.5, "rates": {"slowest": 10.0, "median": 20.0},
+        "work": {"slowest": 100.0, "median": 200.0, "furthest": 300.0}, "unit": "bytes", "numbered": "mpi",
+        "waits": {"osd": 1.0}, **given,
+    }  # fmt: skip
+    found = msgspec.convert({"working": working, "done": done, "slowest": slowest, **fields}, RankUse)
+    return WorkloadUse("ior", "r", {}, (), (), found)
+
+
+def spread_of(**hosts: WorkloadUse) -> RankSpread | None:
+    uses = {name: Usage(time=0.0, seconds=10.0, workloads=(use,)) for name, use in hosts.items()}
+    return rank_spread(uses, BenchmarkWork("ior", "r", {}, {}, ()))
+
+
+def test_two_ranks_are_a_spread_and_one_or_one_of_another_run_is_not() -> None:
+    found = spread_of(a=ranks(1, 1, 1))
+
+    assert found is not None
+    assert (found.working, found.done, found.waited, found.since, found.slowest) == (1, 1, 0.5, 0.5, "rank 1")
+    assert (found.rate, found.median, found.uneven, found.left) == (10.0, 20.0, 0.5, 20.0)
+    assert spread_of(a=ranks(1, 0, 0)) is None
+    assert spread_of(a=ranks(0, 8, None, worked=0.0)) is None
+    other = Usage(time=0.0, seconds=10.0, workloads=(ranks(4, 4, 1),))
+    assert rank_spread({"a": other}, BenchmarkWork("fio", "r", {}, {}, ())) is None
+
+
+def test_where_no_rank_works_any_more_nobody_is_the_slowest() -> None:
+    found = spread_of(a=ranks(0, 8, None, worked=1.0, rates={}, work={}, unit="", waits={}))
+
+    assert found is not None
+    assert (found.slowest, found.host, found.rate, found.unit, found.left, found.waits) == ("", "", 0.0, "", None, {})
+
+
+def test_hosts_that_measure_otherwise_than_most_are_not_compared() -> None:
+    slow = ranks(2, 2, 0, unit="waits", rates={"slowest": 1.0, "median": 1.0})
+    found = spread_of(a=ranks(2, 2, 4), b=ranks(2, 2, 8), c=slow)
+
+    assert found is not None
+    assert (found.unit, found.host, found.rate, found.working) == ("bytes", "a", 10.0, 6)
+
+
+def test_what_is_called_neither_rank_nor_thread_is_a_process() -> None:
+    found = spread_of(a=ranks(2, 2, 4, numbered="start"))
+
+    assert found is not None
+    assert found.slowest == "process 4"
