@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnosis.history import MadeHost, snapshots
-from pinchpoint.diagnosis.peers import outliers
+from pinchpoint.diagnosis.peers import is_above, is_below, outliers, uneven_resources
+from pinchpoint.diagnosis.usage import ResourceUse, Usage
 from pinchpoint.diagnosis.verdict import Verdict, verdict
 
 WAITS = {"osd": 3.6, "cpu": 0.4}
@@ -113,3 +114,49 @@ def test_never_does_half_of_the_peers_stand_out(values: dict[str, float], least:
 
     assert 2 * len(found) <= len(values)
     assert all(ratio > least for ratio in found.values())
+
+
+@pytest.mark.parametrize(
+    ("value", "number", "found"),
+    [
+        (2.0, 4, (False, False)),
+        (2.1, 4, (False, True)),
+        (0.5, 4, (False, False)),
+        (0.4, 4, (True, False)),
+        (2.1, 5, (False, True)),
+        (1.0 + 0.1 * 5 * 1.4826, 5, (False, False)),
+        (1.0 - 0.1 * 5 * 1.4827, 5, (True, False)),
+        (0.4, 5, (False, False)),
+    ],
+)
+def test_a_few_peers_differ_by_half_and_more_by_their_deviation(
+    value: float, number: int, found: tuple[bool, bool]
+) -> None:
+    deviation = 0.1 if value != 0.4 else 0.2
+
+    assert (is_below(value, 1.0, deviation, number), is_above(value, 1.0, deviation, number)) == found
+
+
+def test_the_farthest_outlier_comes_first() -> None:
+    even = {f"osd.{number}": 1.0 for number in range(6)}
+
+    assert [*outliers({**even, "osd.6": 2.0, "osd.7": 4.0, "osd.8": 3.0}, 1.5).items()] == [
+        ("osd.7", 4.0),
+        ("osd.8", 3.0),
+        ("osd.6", 2.0),
+    ]
+
+
+def test_a_link_or_disk_matters_beside_its_peers_from_half_busy_on() -> None:
+    def hosts(busy: float) -> dict[str, Usage]:
+        return {
+            f"h{place}": Usage(
+                time=0.0,
+                seconds=1.0,
+                resources=(ResourceUse("link", "eth0", ("network",), busy if place == 3 else 0.1, 0.0, None, 0.9),),
+            )
+            for place in range(4)
+        }
+
+    assert [*uneven_resources(hosts(0.49))] == []
+    assert [*uneven_resources(hosts(0.5))] == ["link eth0 on h3 is busier than its peers: 50%, the median of 4 is 10%"]
