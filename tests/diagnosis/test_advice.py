@@ -9,7 +9,7 @@ def test_a_resource_has_the_advice_of_its_own_entry_and_its_runbook() -> None:
 
     found = advice_on("mds_lock", "resource")
 
-    assert found == Advice(entry.what, entry.do, "MdsLockSaturated")
+    assert found == Advice(entry.do, "MdsLockSaturated")
     assert found.page == "runbooks/MdsLockSaturated.md"
 
 
@@ -19,8 +19,8 @@ def test_a_verdict_without_a_resource_has_the_advice_of_its_kind() -> None:
 
 
 def test_what_nothing_is_known_about_has_no_advice_and_the_page_of_verdicts() -> None:
-    assert advice_on("", "resource") == Advice("", "")
-    assert Advice("", "").page == "docs/verdict.md"
+    assert advice_on("", "resource") == Advice("")
+    assert Advice("").page == "docs/verdict.md"
 
 
 def test_a_resource_that_only_shows_where_time_goes_leaves_the_advice_to_the_kind() -> None:

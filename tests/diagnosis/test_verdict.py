@@ -751,7 +751,7 @@ def test_what_to_do_about_latency_depends_on_the_step_that_is_waited_for() -> No
     advice = step_advice()["kv commit"]
 
     assert (found.advice, found.runbook) == (advice.do, advice.runbook)
-    assert limit_advice(found, None) == Advice("", advice.do, advice.runbook)
+    assert limit_advice(found, None) == Advice(advice.do, advice.runbook)
 
 
 def test_a_step_that_answers_for_little_of_the_time_is_not_advised_on() -> None:

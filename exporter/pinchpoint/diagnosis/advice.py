@@ -15,8 +15,6 @@ __all__ = ["Advice", "advice_on", "kind_advice", "step_advice"]
 class Advice(msgspec.Struct, forbid_unknown_fields=True):
     """The advice on one resource, one kind of verdict, or one step of an operation."""
 
-    what: str
-    """A short description."""
     do: str
     """What to do first, in a sentence."""
     runbook: str = ""
@@ -53,5 +51,5 @@ def advice_on(resource: str, kind: str) -> Advice:
     """Return the advice on a resource, or on the kind of a verdict that names none."""
     entry = all_resources().get(resource)
     if entry is not None and entry.do:
-        return Advice(entry.what, entry.do, entry.runbook)
-    return kind_advice().get(kind) or Advice("", "")
+        return Advice(entry.do, entry.runbook)
+    return kind_advice().get(kind) or Advice("")

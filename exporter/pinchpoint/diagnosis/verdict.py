@@ -614,7 +614,7 @@ def _slow_step(found: Verdict, parts: LatencyBreakdown) -> str:
 
 def limit_advice(found: Verdict, limit: Limit | None) -> Advice:
     """Return what to do about one limit of a verdict, or about a verdict that has none."""
-    return Advice("", found.advice, found.runbook) if limit is None else advice_on(limit.resource, found.kind)
+    return Advice(found.advice, found.runbook) if limit is None else advice_on(limit.resource, found.kind)
 
 
 class Judge:
