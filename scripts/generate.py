@@ -30,9 +30,11 @@ from pinchpoint.metrics import EXPORTER, JUDGE, TREND
 from pinchpoint.probes import PROBES
 from pinchpoint.probes.base import Probe
 from pinchpoint.probes.benchmark import EVERYDAY_AGE_SECONDS
+from pinchpoint.resources import all_resources
 from pinchpoint.rules import RUNBOOKS as RUNBOOKS_BASE
 from pinchpoint.rules import files as rule_files
 from pinchpoint.statuses import STATUSES
+from pinchpoint.threads.roles import load_roles
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNBOOKS = ROOT / "runbooks"
@@ -55,6 +57,27 @@ def checks_table() -> str:
 
 def _plain(text: str) -> str:
     return text.replace("*", "\\*")
+
+
+def resources_table() -> str:
+    """Return every resource that a verdict may name."""
+    roles = load_roles()
+    rows = []
+    for name, entry in all_resources().items():
+        if entry.inside:
+            continue  # the one that contains it is named
+        serves = roles.serves.get(name, entry.serves)
+        threshold = roles.thresholds.get(name, entry.threshold)
+        rows.append(
+            [
+                f"`{name}`",
+                entry.what,
+                "" if threshold is None or entry.harmless else f"{threshold:.0%}",
+                ", ".join(f"`{wait}`" for wait in serves),
+                f"[{entry.runbook}](../runbooks/{entry.runbook}.md)" if entry.runbook else "",
+            ]
+        )
+    return page.table(["resource", "what it is", "full from", "serves", "runbook"], rows)
 
 
 def benchmarks_table() -> str:
@@ -173,6 +196,7 @@ SECTIONS: Mapping[tuple[Path, str], Callable[[], str]] = {
     (ROOT / "docs" / "install.md", "capabilities"): capabilities_table,
     (ROOT / "docs" / "judge.md", "metrics"): lambda: metrics_table(JUDGE),
     (ROOT / "docs" / "check.md", "checks"): checks_table,
+    (ROOT / "docs" / "verdict.md", "resources"): resources_table,
     (ROOT / "docs" / "use.md", "statuses"): statuses_table,
     (ROOT / "docs" / "benchmarks.md", "benchmarks"): benchmarks_table,
     (ROOT / "docs" / "results.md", "texts"): imports_table,

@@ -87,7 +87,7 @@ def test_the_lock_of_an_mds_that_does_nothing_is_searched_for_seldom_and_found_l
     assert mds.probe.interval == 0.1
 
 
-def test_a_lock_that_was_searched_for_in_vain_for_minutes_is_searched_for_seldom(mds: Mds) -> None:
+def test_a_lock_that_was_not_found_for_minutes_is_searched_for_seldom(mds: Mds) -> None:
     waits = (mds.machine.procfs / "50/task/51/syscall").read_bytes()
     mds.machine.write("proc/50/task/51/syscall", "running\n")
     for _ in range(125):

@@ -30,7 +30,7 @@ MAX_RANKS = 1 << 20
 """Ranks whose times are kept; the list's largest run has 263,000."""
 MAX_DETAIL_LINE_CHARACTERS = 2048
 """Part of a line that is searched, in characters."""
-MAX_WALL = 10**6 - 1
+MAX_WALL_SECONDS = 10**6 - 1
 """Longest stonewall that is believed, in seconds."""
 MAX_COUNT = (1 << 31) - 1
 """Most nodes and ranks that are believed."""
@@ -274,7 +274,7 @@ class PhaseText:
         for option in ("-D", "-W"):
             for word, after in zip_longest(words, words[1:], fillvalue=""):
                 value = after if word == option else word[len(option) + 1 :] if word.startswith(f"{option}=") else ""
-                if seconds := _count(value, MAX_WALL):
+                if seconds := _count(value, MAX_WALL_SECONDS):
                     self.detail.wall = float(seconds)
 
     def _field(self, key: str, value: str) -> None:
