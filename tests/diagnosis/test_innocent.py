@@ -63,6 +63,19 @@ def test_what_is_full_and_serves_nothing_that_is_waited_for_is_cleared() -> None
     assert cleared(lock(0.6)) == ()
 
 
+@pytest.mark.parametrize(
+    ("waits", "reason"),
+    [
+        (0.003, "full, but nothing that the benchmark waits for is served by it"),
+        (0.09, "full, but it answers for only 9% of the benchmark's time"),
+    ],
+)
+def test_what_is_full_and_serves_a_little_of_what_is_waited_for_is_cleared_by_that(waits: float, reason: str) -> None:
+    host = MadeHost().works({"cpu": 1 - waits, "mds": waits}).resource("mds_lock", "mds.a", 0.98, "mds", runqueue=0.0)
+
+    assert verdict(*snapshots(h=host)).innocent == (f"mds_lock of mds.a on h is busy for 98%: {reason}",)
+
+
 def test_the_fullest_six_are_told() -> None:
     host = MadeHost()
     for number in range(8):

@@ -21,6 +21,8 @@ MIN_SUSPECT_LINK_SHARE = 0.25
 """Busy share from which a link is a suspect."""
 MIN_GUILTY_BLAME = 0.1
 """Blame from which a resource is not cleared."""
+MIN_LITTLE_BLAME = 0.01
+"""Blame from which what is cleared serves the benchmark a little."""
 MIN_OWED_SHARE = 0.5
 """Share of busy time spent waiting for something below it from which a resource is cleared."""
 MAX_CLEARED = 6
@@ -39,7 +41,7 @@ def innocent(hosts: Mapping[str, Usage], after: Snapshots, ranking: Sequence[Lim
             limit = owing.get(key)
             # Of a limit, what it waited for below it is part of its busy time.
             busy = use.busy if limit is None else limit.busy
-            if reason := _owes(limit) or _reason(use, host):
+            if reason := _owes(limit) or _little(limit) or _reason(use, host):
                 found.append((busy, f"{use.resource} of {use.owner} on {name} is busy for {busy:.0%}: {reason}"))
     found += [(fill, sentence) for name in hosts for fill, sentence in _caches(name, after[name], guilty)]
     return tuple(sentence for _, sentence in sorted(found, key=lambda item: -item[0])[:MAX_CLEARED])
@@ -61,6 +63,13 @@ def _owes(limit: Limit | None) -> str:
         return ""
     what = "a CPU" if limit.runqueue >= limit.blocked else "its disk"
     return f"for {max(limit.runqueue, limit.blocked):.0%} it only waits for {what}, and that is full"
+
+
+def _little(limit: Limit | None) -> str:
+    """Return why a full resource that answers for a little of the benchmark's time is cleared."""
+    if limit is None or limit.blame < MIN_LITTLE_BLAME:
+        return ""
+    return f"full, but it answers for only {limit.blame:.0%} of the benchmark's time"
 
 
 def _reason(use: ResourceUse, host: Usage) -> str:
