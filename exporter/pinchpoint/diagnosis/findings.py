@@ -12,7 +12,7 @@ from pinchpoint.compat import StrEnum
 from pinchpoint.diagnosis.series import MAX_VALUE, label, series
 from pinchpoint.metrics import ALERT_THRESHOLD, HOST_FACT_INFO
 from pinchpoint.model import Snapshot
-from pinchpoint.threads.roles import load_roles
+from pinchpoint.threads.roles import builtin_roles
 
 __all__ = [
     "Check",
@@ -144,7 +144,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 def all_checks() -> dict[str, Check]:
     """Return every check by its name, in the order in which findings are shown."""
     raw = resources.files("pinchpoint.diagnosis").joinpath("check.toml").read_bytes()
-    alerts = load_roles().alerts
+    alerts = builtin_roles().alerts
     return {
         name: msgspec.structs.replace(check, threshold=alerts[check.alert]) if check.alert else check
         for name, check in msgspec.toml.decode(raw, type=_File).check.items()

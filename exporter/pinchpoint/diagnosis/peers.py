@@ -11,7 +11,7 @@ from statistics import median
 
 from pinchpoint.diagnosis.usage import Usage
 from pinchpoint.figures import format_figure
-from pinchpoint.threads.roles import load_roles
+from pinchpoint.threads.roles import builtin_roles
 
 __all__ = ["MIN_PEERS", "is_above", "is_below", "outliers", "slow_osds", "uneven_resources"]
 
@@ -81,12 +81,13 @@ def slow_osds(hosts: Mapping[str, Usage]) -> Iterator[str]:
             group[name] = one.seconds, one.count
             if one.seconds * one.count >= MIN_PEER_BUSY_SHARE * use.seconds:
                 full.add(name)
+    least = builtin_roles().alerts["OsdSlowerThanPeers"]
     for (what, _), group in sorted(groups.items(), key=lambda item: item[0][0]):
         load = MIN_PEER_LOAD_SHARE * median(count for _, count in group.values())
         times = {
             name: time for name, (time, count) in group.items() if count >= max(MIN_REQUESTS, load) or name in full
         }
-        for name, ratio in list(outliers(times, load_roles().alerts["OsdSlowerThanPeers"]).items())[:MAX_NAMED_PEERS]:
+        for name, ratio in list(outliers(times, least).items())[:MAX_NAMED_PEERS]:
             took, usual = (format_figure(time, "seconds") for time in (times[name], times[name] / ratio))
             yield f"{name} is slower than its peers: a {what} takes {took}, the median of {len(times)} OSDs {usual}"
 

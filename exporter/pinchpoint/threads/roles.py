@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -29,6 +29,7 @@ __all__ = [
     "ProcessRule",
     "Role",
     "Roles",
+    "builtin_roles",
     "load_roles",
 ]
 
@@ -197,6 +198,12 @@ def load_roles(user_file: Path | None = None) -> Roles:
     if user_file is not None:
         files.insert(0, (read_toml(user_file, _File), str(user_file)))
     return _merge(files, default=builtin.threshold)
+
+
+@cache
+def builtin_roles() -> Roles:
+    """Return the built-in roles. The same object each time: one has caches, and holds itself by them."""
+    return load_roles()
 
 
 def _merge(files: list[tuple[_File, str]], default: float | None) -> Roles:
