@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import random
 
 import pytest
@@ -160,3 +161,18 @@ def test_a_link_or_disk_matters_beside_its_peers_from_half_busy_on() -> None:
 
     assert [*uneven_resources(hosts(0.49))] == []
     assert [*uneven_resources(hosts(0.5))] == ["link eth0 on h3 is busier than its peers: 50%, the median of 4 is 10%"]
+
+
+def test_a_verdict_leaves_nothing_to_the_garbage_collector_which_a_judge_runs_seldom() -> None:
+    def judge() -> None:
+        assert judged(*(osd(number, 0.010) for number in range(5)), osd(5, 0.040)).peers
+
+    judge()
+    gc.collect()
+    gc.disable()
+    try:
+        judge()
+        left = gc.collect()
+    finally:
+        gc.enable()
+    assert left == 0
