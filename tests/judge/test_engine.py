@@ -124,8 +124,8 @@ def test_a_judge_that_runs_for_months_forgets_what_is_over() -> None:
     for second in range(0, 20_000, 10):
         found.take({"a": Snapshot(START + second, {"pinchpoint_unknown_thread_busy_ratio": {(): 1.0}})})
 
-    assert 90 <= len(found._windows._times) < 200
-    assert 90 <= len(list(found._sightings)) < 200
+    assert 90 <= len(found._windows._times) < 100
+    assert 90 <= len(list(found._sightings)) < 100
 
 
 def test_a_judge_that_runs_for_months_forgets_runs_that_ended_and_hosts_that_left() -> None:
@@ -136,9 +136,9 @@ def test_a_judge_that_runs_for_months_forgets_runs_that_ended_and_hosts_that_lef
         snapshot = Snapshot(START + second, {"pinchpoint_workload_seconds_total": {spent: float(second % 100)}})
         found.take({"a": snapshot, f"left{run}": snapshot})
 
-    assert 9 <= len(found._stream.latest["a"].values["pinchpoint_workload_seconds_total"]) < 30
-    assert 9 <= len(found._stream.latest) < 30
-    assert 9 <= len(found._windows._hosts) < 30
+    assert 9 <= len(found._stream.latest["a"].values["pinchpoint_workload_seconds_total"]) < 14
+    assert 9 <= len(found._stream.latest) < 14
+    assert 9 <= len(found._windows._hosts) < 14
 
 
 def test_what_ended_in_a_phase_that_lasts_for_hours_belongs_to_it() -> None:

@@ -31,7 +31,9 @@ MAX_JUDGED_RUNS = 64
 SETTINGS_INTERVAL_SECONDS = 15.0
 """Seconds between two looks at settings: exporters read most of them less often."""
 KEEP_ENDED_SECONDS = 900.0
-"""Seconds for which moments, and the verdict on an ended phase, are kept."""
+"""Seconds for which moments, and the verdict on an ended phase, are kept ..."""
+FORGET_SECONDS = 60.0
+"""... and between two times at which older moments are forgotten."""
 
 
 class PhaseVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +98,7 @@ class Engine:
 
     def _forget(self, now: float) -> None:
         """Regularly forget what belongs to no active phase: the service runs for months."""
-        if now - self._forgotten > KEEP_ENDED_SECONDS:
+        if now - self._forgotten > FORGET_SECONDS:
             self._forgotten = now
             oldest = min([now, *(phase.window.start for phase in self._open.values())]) - KEEP_ENDED_SECONDS
             self._stream.expire(now, oldest)
