@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from diagnosis.history import START, MadeHost
 from judge.watched import NAMES, watched
 from pinchpoint.diagnosis.inputs import INPUTS
+from pinchpoint.diagnosis.series import picked
 from pinchpoint.judge.engine import KEEP_ENDED_SECONDS, Engine
 from pinchpoint.model import Snapshot
 from report.made import CLIENT, GAP, MDS, PHASES, made_record
@@ -139,6 +140,17 @@ def test_a_judge_that_runs_for_months_forgets_runs_that_ended_and_hosts_that_lef
     assert 9 <= len(found._stream.latest["a"].values["pinchpoint_workload_seconds_total"]) < 14
     assert 9 <= len(found._stream.latest) < 14
     assert 9 <= len(found._windows._hosts) < 14
+
+
+def test_a_judge_that_runs_for_months_remembers_the_labels_of_series_that_it_still_has() -> None:
+    found = engine()
+    for run in range(300):
+        host = MadeHost().works({"cpu": 1.0}, run=f"r{run}").resource("kv_sync", f"osd.{run}", 0.5, "osd", runqueue=0.0)
+        for second, snapshot in enumerate(host.pair()):
+            found.take({"a": replace(snapshot, time=START + 20.0 * run + 10 * second)})
+            found.step(START + 20.0 * run + 10 * second)
+
+    assert 0 < picked.cache_info().currsize < 150
 
 
 def test_what_ended_in_a_phase_that_lasts_for_hours_belongs_to_it() -> None:

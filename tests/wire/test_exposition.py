@@ -13,8 +13,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.registry import Collector
 
 from pinchpoint.model import Metric, MetricKind, Point, Snapshot
+from pinchpoint.wire import exposition
 from pinchpoint.wire.exposition import openmetrics, text
-from pinchpoint.wire.sampletext import render_value
+from pinchpoint.wire.sampletext import most_heads, render_value
 from pinchpoint.wire.sources import parse_exposition
 
 COUNTER = Metric("a_seconds_total", "Seconds of something.", MetricKind.COUNTER, ("owner",))
@@ -33,6 +34,14 @@ def test_the_text_is_what_prometheus_expects() -> None:
         "# TYPE b_bytes gauge\n"
         'b_bytes{kind="y",owner="x"} 1.5\n'
     )
+
+
+def test_an_exporter_whose_processes_come_and_go_remembers_their_series_as_they_are_now() -> None:
+    for turn in range(100):
+        shown = text(COUNTER.point(1, f"{turn}-{number}") for number in range(100))
+
+        assert f'a_seconds_total{{owner="{turn}-99"}} 1.0\n' in shown
+        assert exposition._head.cache_info().currsize <= most_heads(101)
 
 
 def test_series_of_one_metric_stand_together_wherever_they_came_from() -> None:

@@ -26,6 +26,7 @@ from pinchpoint.sampler import Sampler
 from pinchpoint.wire.connections import Refusals
 from pinchpoint.wire.http import StartResponse, application, serve
 from pinchpoint.wire.recording import Recorder
+from pinchpoint.wire.sampletext import most_heads
 from pinchpoint.wire.sources import (
     FORGET_HOST_SECONDS,
     Demand,
@@ -205,6 +206,15 @@ def test_a_server_with_new_series_for_ever_does_not_fill_the_memory(monkeypatch:
     assert len(heads) <= 10
     assert found.value("a7") == 7
     assert found.value("a99") == 99
+
+
+def test_a_host_whose_processes_come_and_go_is_remembered_as_it_is_now() -> None:
+    heads: dict[str, tuple[str, Labels]] = {}
+    for turn in range(100):
+        found = parse_exposition("".join(f'a{{run="{turn}-{number}"}} 1\n' for number in range(100)), 1.0, heads)
+
+        assert len(heads) <= most_heads(100)
+        assert found.value("a", run=f"{turn}-99") == 1
 
 
 FRAGMENTS = r"""

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from pinchpoint.model import Labels, Metric, Snapshot
 
-__all__ = ["MAX_VALUE", "finite", "gained", "label", "picked", "series"]
+__all__ = ["MAX_VALUE", "finite", "forget_series", "gained", "label", "picked", "series"]
 
 Key = TypeVar("Key")
 MAX_VALUE = 2.0**63
@@ -41,6 +41,11 @@ def label(labels: Labels, name: str) -> str:
 def picked(labels: Labels, *names: str) -> tuple[str, ...]:
     """Return the values of some labels, as `label` does; the same series come with every snapshot."""
     return tuple(label(labels, name) for name in names)
+
+
+def forget_series() -> None:
+    """Forget the labels of series that came before: those of processes that have ended do not come again."""
+    picked.cache_clear()
 
 
 def series(snapshot: Snapshot, metric: Metric | str) -> Iterator[tuple[Labels, float]]:

@@ -14,7 +14,7 @@ import msgspec
 from pinchpoint.diagnosis.facts import Facts, facts, merged
 from pinchpoint.diagnosis.progress import ActivePhase, active_phases
 from pinchpoint.diagnosis.recent import Judged, Recent, RecentVerdicts
-from pinchpoint.diagnosis.series import finite
+from pinchpoint.diagnosis.series import finite, forget_series
 from pinchpoint.diagnosis.verdict import Verdict, judge_phase
 from pinchpoint.diagnosis.window import Sightings, Stream, Window, Windows
 from pinchpoint.metrics import PHASE_ELAPSED_SECONDS
@@ -100,6 +100,7 @@ class Engine:
         """Regularly forget what belongs to no active phase: the service runs for months."""
         if now - self._forgotten > FORGET_SECONDS:
             self._forgotten = now
+            forget_series()
             oldest = min([now, *(phase.window.start for phase in self._open.values())]) - KEEP_ENDED_SECONDS
             self._stream.expire(now, oldest)
             self._windows.forget(oldest)

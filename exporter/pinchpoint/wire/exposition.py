@@ -10,12 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
 from pinchpoint.model import Metric, Point
-from pinchpoint.wire.sampletext import can_be_written, escaped, render_head, render_value
+from pinchpoint.wire.sampletext import MAX_HEADS, can_be_written, escaped, most_heads, render_head, render_value
 
 __all__ = ["openmetrics", "text"]
-
-MAX_KEPT_HEADS = 1 << 13
-"""Series whose heads are remembered: they hardly change from scrape to scrape."""
 
 
 def text(points: Iterable[Point]) -> str:
@@ -41,6 +38,8 @@ def _lines(points: Iterable[Point], described: Callable[[Metric], str]) -> Itera
         lines.append(f"{_head(metric.name, metric.labels, labels)} {render_value(value)}\n")
     for name in sorted(series):
         yield from series[name]
+    if _head.cache_info().currsize > most_heads(sum(map(len, series.values()))):
+        _head.cache_clear()
 
 
 def _described(metric: Metric) -> str:
@@ -55,6 +54,7 @@ def _described_in_openmetrics(metric: Metric) -> str:
     return f"# HELP {family} {escaped(metric.help)}\n# TYPE {family} {metric.kind.value}\n"
 
 
-@lru_cache(MAX_KEPT_HEADS)
+@lru_cache(MAX_HEADS)
 def _head(name: str, labels: tuple[str, ...], values: tuple[str, ...]) -> str:
+    """Return the head of a series: it hardly changes from scrape to scrape."""
     return render_head(name, tuple(sorted(zip(labels, values, strict=True))))

@@ -12,10 +12,21 @@ import re
 from pinchpoint.expressions import expression
 from pinchpoint.model import Labels, Point
 
-__all__ = ["MAX_HEADS", "can_be_written", "escaped", "parse_head", "render_head", "render_value", "split_sample"]
+__all__ = [
+    "MAX_HEADS",
+    "can_be_written",
+    "escaped",
+    "most_heads",
+    "parse_head",
+    "render_head",
+    "render_value",
+    "split_sample",
+]
 
 MAX_HEADS = 100_000
 """Maximum number of heads that a reader remembers: a server may send new ones forever."""
+SPARE_HEADS = 1000
+"""Heads that are remembered in addition to twice those in use: processes come and go, and their series with them."""
 MAX_QUOTED_CHARACTERS = 60
 """Length of a quoted line in messages, in characters."""
 NAME = expression(r"[a-zA-Z_:][a-zA-Z0-9_:]*", re.ASCII)
@@ -36,6 +47,11 @@ def split_sample(line: str) -> tuple[str, list[str]]:
     if not 1 <= len(fields) <= 2:
         raise ValueError(f"no sample: {line[:MAX_QUOTED_CHARACTERS]!r}")
     return head, fields
+
+
+def most_heads(series: int) -> int:
+    """Return how many heads are remembered where so many series are in use."""
+    return SPARE_HEADS + 2 * series
 
 
 def parse_head(head: str) -> tuple[str, Labels]:

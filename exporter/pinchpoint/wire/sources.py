@@ -28,7 +28,7 @@ from pinchpoint.model import STALE_SECONDS, Labels, Snapshot, Snapshots, time_of
 from pinchpoint.wire.fetch import Fetcher, FetchError
 from pinchpoint.wire.prometheus import PrometheusError, RawSeries, raw_series
 from pinchpoint.wire.recording import INSTANCE, read_recording
-from pinchpoint.wire.sampletext import MAX_HEADS, parse_head, split_sample
+from pinchpoint.wire.sampletext import MAX_HEADS, most_heads, parse_head, split_sample
 
 if TYPE_CHECKING:
     from pinchpoint.wire.http_config import HttpAccess
@@ -56,8 +56,6 @@ CLOCKS = f'{{__name__="{CLOCK}"}}'
 """Selects it."""
 MILLISECOND = 0.001
 """Prometheus' unit of time."""
-SPARE_HEADS = 10_000
-"""Series of a server that are remembered in addition to twice those of its hosts."""
 MAX_GROUP_HOSTS, MAX_GROUP_CHARACTERS = 100, 4000
 """Maximum number of hosts per query, and of characters in their names."""
 SPECIAL = expression(r"[\\.+*?()|\[\]{}^$]")
@@ -187,7 +185,7 @@ def at_full_rate(url: str) -> str:
 def parse_exposition(text: str, now: float, heads: dict[str, tuple[str, Labels]] | None = None) -> Snapshot:
     """Return the snapshot in a text in Prometheus' format. Raises ValueError.
 
-    `heads` remembers the series from one text to the next.
+    `heads` remembers the series from one text to the next, and begins anew when most of them no longer come.
     """
     heads = {} if heads is None else heads
     values: dict[str, dict[Labels, float]] = {}
@@ -209,7 +207,10 @@ def parse_exposition(text: str, now: float, heads: dict[str, tuple[str, Labels]]
         if name != last:
             last, series = name, values.setdefault(name, {})
         series[labels] = float(value)
-    return Snapshot(now, values)
+    found = Snapshot(now, values)
+    if len(heads) > most_heads(_size(found)):
+        heads.clear()
+    return found
 
 
 class PrometheusSource:
@@ -251,7 +252,7 @@ class PrometheusSource:
         self._hosts: dict[str, Snapshot] = {}
         self._partial: set[str] = set()
         """Hosts that had fewer series than before in the last query."""
-        self._most = SPARE_HEADS
+        self._most = most_heads(0)
         self._heads: dict[bytes, tuple[str, str, Labels]] = {}
         """Host, name and labels of a series, by the server's text of it."""
 
@@ -277,7 +278,7 @@ class PrometheusSource:
             if host not in found and not self._leave_out(host)
         }
         self._hosts = found
-        self._most = SPARE_HEADS + 2 * sum(map(_size, found.values()))
+        self._most = most_heads(sum(map(_size, found.values())))
         return found
 
     def _newest(self) -> dict[str, Snapshot]:
