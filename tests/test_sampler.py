@@ -150,6 +150,7 @@ def test_while_nothing_happens_probes_are_sampled_at_their_rest_intervals(machin
     quick = fake(machine, "quick", interval=None, rest_interval=1.0)
     steady, slow = fake(machine, "steady"), fake(machine, "slow", interval=5.0, rest_interval=2.0)
     sampler = resting(clock, Activity(), quick, steady, slow)
+    sampler.step()
     clock.now += 0.001
     run_for(sampler, clock, 10)
 
@@ -180,6 +181,23 @@ def test_when_something_happens_all_are_sampled_at_once_and_then_at_the_full_rat
 
     run_for(sampler, clock, HOLD_SECONDS + 1)
     assert value(sampler, "probe_interval_seconds", "quick") == 1.0
+
+
+def test_what_was_missed_at_rest_is_lost_at_that_rate(machine: Machine, clock: Clock) -> None:
+    """The exporter is stopped, and something happens as it goes on: all are due at once, at the full rate from now on."""
+    quick = fake(machine, "quick", interval=None, rest_interval=1.0)
+    activity = Activity()
+    sampler = resting(clock, activity, quick)
+    sampler.step()
+    clock.now += 0.001
+    run_for(sampler, clock, 3)
+    clock.now += 12.0
+    activity.note(clock.now)
+    sampler.step()
+
+    assert value(sampler, "sampler_lost_samples_total", "quick") == 11
+    run_for(sampler, clock, 1)
+    assert value(sampler, "sampler_lost_samples_total", "quick") == 11
 
 
 def test_the_full_rate_can_be_asked_for(machine: Machine, clock: Clock) -> None:

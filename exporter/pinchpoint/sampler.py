@@ -104,6 +104,13 @@ class _Entry(msgspec.Struct, eq=False):
         """Seconds between two samples at the full rate; it changes where a probe's source fails."""
         return self.probe.interval or max(self.base, self.probe.min_interval)
 
+    def skip(self, now: float) -> int:
+        """Count the samples that were missed by now as lost, and return how many there were."""
+        missed = max(0, int((now - self.due) / self.interval))
+        self.lost += missed
+        self.due += missed * self.interval
+        return missed
+
     def set_pace(self, resting: bool, factor: int) -> None:
         """Sample at the rest interval from the next sample on, or at the full rate; what is absent, once a second.
 
@@ -286,9 +293,10 @@ class Sampler:
             self._limit.reset()
         with lane.lock:
             for entry in lane.entries:
+                entry.skip(now)  # these were due at the interval until now
                 entry.set_pace(resting, self._limit.factor)
                 if not resting:
-                    entry.due = min(entry.due, now + lane.behind)
+                    entry.due = now + lane.behind
 
     def _step(self, lane: _Lane) -> None:
         self._set_pace(lane)
@@ -304,12 +312,9 @@ class Sampler:
             entry.set_pace(lane.resting, self._limit.factor)
 
     def _sample(self, entry: _Entry, now: float) -> None:
-        behind = now - entry.due
-        missed = int(behind / entry.interval)
-        entry.lost += missed
-        if missed or behind > entry.interval / 2:
+        if entry.skip(now) or now - entry.due > entry.interval / 2:
             entry.late += 1
-        entry.due += (missed + 1) * entry.interval
+        entry.due += entry.interval
         used = self._cpu()
         with entry.lock:
             entry.began = now
