@@ -179,7 +179,7 @@ def thrash(where: Ground, folder: Path, seed: int, seconds: float) -> Witness:
     running = started(where, folder, seed, seconds)
     logs = [*(where.stack.state / "log" / f"{name}.log" for name in LOGS), *(load.log for load in running)]
     try:
-        with Witness(where, faults, [load.name for load in running], logs) as witness:
+        with Witness(where, faults, [load.name for load in running], seconds, logs) as witness:
             carry_out(where, faults, witness, seconds)
             if not until(RECOVERY_SECONDS, lambda: not unwell(where, witness), pause=0.5):
                 witness.blame(f"all faults are undone, and {unwell(where, witness)}")

@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 from thrash.plan import Fault, Kind
 
-__all__ = ["Use", "allowed", "restarted", "short", "silencing"]
+__all__ = ["NO_ANSWER", "Use", "allowed", "restarted", "short", "silencing"]
 
-UNANSWERED = "stuck"
+NO_ANSWER = "stuck"
 """A verdict without a name: no request is answered."""
 NAMES: Mapping[Kind, tuple[str, ...]] = {
     # It still counts as stuck until it answers; what waited for it arrives at once.
-    Kind.FREEZE_DAEMON: ("stuck {target}", UNANSWERED),
+    Kind.FREEZE_DAEMON: ("stuck {target}", NO_ANSWER),
     # It starts, recovers, and the clients' requests are sent again.
-    Kind.KILL_DAEMON: (r"\S+ {target}", UNANSWERED),
-    Kind.QUOTA: ("cpu_quota {target}", UNANSWERED),
+    Kind.KILL_DAEMON: (r"\S+ {target}", NO_ANSWER),
+    Kind.QUOTA: ("cpu_quota {target}", NO_ANSWER),
     Kind.FORKS: ("cpu host",),
     Kind.HOGS: ("cpu host",),
     Kind.OFFLINE: ("cpu host",),
