@@ -126,6 +126,22 @@ def test_a_head_of_exactly_the_limit_is_answered(server: Server) -> None:
     assert answer(connect(server, head)).startswith(b"HTTP/1.0 200 ")
 
 
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET /\r\n\r\n", b"400 Bad Request"),
+        (b"PRI * HTTP/2.0\r\n\r\n", b"505 HTTP Version Not Supported"),
+    ],
+)
+def test_what_is_not_understood_is_answered_with_its_status(server: Server, head: bytes, status: bytes) -> None:
+    assert answer(connect(server, head)).startswith(b"HTTP/1.0 " + status + b"\r\n")
+
+
+def test_a_header_with_an_underscore_is_not_taken_for_one_with_a_hyphen(server: Server) -> None:
+    assert answer(connect(server, b"GET / HTTP/1.1\r\nsec_fetch_site: cross-site\r\n\r\n")).startswith(b"HTTP/1.0 200 ")
+    assert answer(connect(server, b"GET / HTTP/1.1\r\nsec-fetch-site: cross-site\r\n\r\n")).startswith(b"HTTP/1.0 403 ")
+
+
 # ---- How long, and how many.
 
 

@@ -1,9 +1,10 @@
 """The exporter's HTTP side: metrics, a landing page and a health check.
 
-The server is wsgiref's: one request a connection and a thread for each, which wire/connections.py bounds. waitress 3.0,
-cheroot 11.1 and gunicorn 27.0 limit the headers, but neither the time of a whole request nor the connections of one
-peer: with 500 clients that send one byte a second, all three answered no scrape in 22 s, and they save no memory (RSS
-27, 29 and 54 MB, wsgiref 27 MB). One request a connection also means that no connection is idle between two scrapes.
+The server is socketserver's and wsgiref's: one request a connection and a thread for each, which wire/connections.py
+bounds. waitress 3.0, cheroot 11.1 and gunicorn 27.0 limit the headers, but neither the time of a whole request nor the
+connections of one peer: with 500 clients that send one byte a second, all three answered no scrape in 22 s, and they
+save no memory (RSS 27, 29 and 54 MB, this one 27 MB with the parser of `http.server`, which it no longer has). One
+request a connection also means that no connection is idle between two scrapes.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import ipaddress
 import logging
 import math
 import socket
+import sys
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from io import BytesIO
-from socketserver import ThreadingMixIn
+from socketserver import StreamRequestHandler, TCPServer, ThreadingMixIn
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
-from wsgiref.simple_server import ServerHandler, WSGIRequestHandler, WSGIServer
+from urllib.parse import parse_qs, unquote, urlsplit
+from wsgiref.handlers import SimpleHandler
 
 from pinchpoint import __version__
 from pinchpoint.expressions import expression
@@ -28,6 +30,7 @@ from pinchpoint.model import Point
 from pinchpoint.wire.connections import LOOPBACK, Connections, Reason, Refusals, peer_of
 from pinchpoint.wire.exposition import openmetrics, text
 from pinchpoint.wire.guard import Application, Guard, StartResponse, exposure
+from pinchpoint.wire.request import Request, RequestError, parse_request
 from pinchpoint.wire.single_flight import SingleFlight
 
 if TYPE_CHECKING:
@@ -80,8 +83,9 @@ body{{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:3rem auto;paddin
 """
 
 
-class _Handler(WSGIRequestHandler):
+class _Handler(StreamRequestHandler):
     server: Server
+    wbufsize = -1  # an answer leaves in few packets
 
     def setup(self) -> None:
         """Begin to speak HTTP, with TLS if the server has a guard that wants it. Raises OSError if that fails."""
@@ -96,9 +100,22 @@ class _Handler(WSGIRequestHandler):
         if self.request is not self.client:
             _end_tls(self.request, self.client)
 
-    def get_environ(self) -> dict[str, Any]:
-        """Return the variables of the request, with those that Apache's mod_ssl adds."""
-        environ = super().get_environ()
+    def _environ(self, request: Request) -> dict[str, Any]:
+        """Return the variables of a request (PEP 3333), with those that Apache's mod_ssl adds."""
+        path, _, query = request.target.partition("?")
+        environ = {
+            "REQUEST_METHOD": request.method,
+            "SCRIPT_NAME": "",
+            "PATH_INFO": unquote(path, "latin-1"),
+            "QUERY_STRING": query,
+            "SERVER_NAME": self.server.server_name,
+            "SERVER_PORT": str(self.server.server_port),
+            "SERVER_PROTOCOL": "HTTP/1.1",
+            "REMOTE_ADDR": self.client_address[0],
+        }
+        # As a variable, a name with an underscore could be taken for another one with a hyphen.
+        headers = {name: value for name, value in request.headers.items() if "_" not in name}
+        environ |= {f"HTTP_{name.replace('-', '_').upper()}": value for name, value in headers.items()}
         if self.request is not self.client:
             environ["HTTPS"] = "on"
             environ["SSL_CLIENT_VERIFY"] = "SUCCESS" if self.request.getpeercert() else "NONE"
@@ -106,19 +123,26 @@ class _Handler(WSGIRequestHandler):
 
     def handle(self) -> None:
         """Answer one request, whose head is read as a whole first: nothing is parsed as it trickles in."""
-        head = self._head()
-        self.rfile.close()
-        if head is None:
-            return
-        self.rfile = BytesIO(head)
-        self.raw_requestline = self.rfile.readline()
-        if self.parse_request():
-            handler = ServerHandler(self.rfile, self.wfile, self.get_stderr(), self.get_environ())  # type: ignore[arg-type]
-            handler.request_handler = self  # type: ignore[attr-defined]
-            handler.run(self._compute)
+        try:
+            head = self._head()
+            self.rfile.close()
+            if head is None:
+                return
+            environ = self._environ(parse_request(head))
+        except RequestError as error:
+            self._run({"REQUEST_METHOD": "", "SERVER_PROTOCOL": "HTTP/1.0"}, _refusal(error.status))
+        else:
+            self._run(environ, self._compute)
+
+    def _run(self, environ: dict[str, Any], app: Application) -> None:
+        log.debug("%s: %s %r", self.client_address[0], environ["REQUEST_METHOD"], environ.get("PATH_INFO", ""))
+        SimpleHandler(BytesIO(), self.wfile, sys.stderr, environ).run(app)  # type: ignore[arg-type]
 
     def _head(self) -> bytes | None:
-        """Return the request line and headers with the empty line that ends them; None without an acceptable one."""
+        """Return the request line and headers with the empty line that ends them; None if none comes.
+
+        Raises RequestError for one that is too long.
+        """
         head = bytearray()
         while chunk := self.connection.recv(MAX_REQUEST_HEAD_BYTES):
             seen = len(head)
@@ -126,9 +150,7 @@ class _Handler(WSGIRequestHandler):
             end = END_OF_HEAD.search(head, max(0, seen - 2))
             if (end.end() if end else len(head)) > MAX_REQUEST_HEAD_BYTES:
                 self.server.refusals.count(Reason.HEADERS)
-                self.requestline = self.request_version = self.command = ""
-                self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-                return None
+                raise RequestError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
             if end:
                 return bytes(head[: end.end()])
         return None
@@ -137,11 +159,18 @@ class _Handler(WSGIRequestHandler):
         with self.server.connections.computing(self.client):
             return self.server.app(environ, start_response)
 
-    def log_message(self, format: str, *args: Any) -> None:
-        log.debug("%s %s", self.address_string(), format % args)
+
+def _refusal(status: HTTPStatus) -> Application:
+    """Return the application that answers a request with this status alone."""
+
+    def app(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        start_response(f"{status.value} {status.phrase}", [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"{status.phrase}\n".encode()]
+
+    return app
 
 
-class Server(ThreadingMixIn, WSGIServer):
+class Server(ThreadingMixIn, TCPServer):
     """A WSGI server with a bounded number of threads; they end with the process."""
 
     daemon_threads = True
@@ -159,7 +188,6 @@ class Server(ThreadingMixIn, WSGIServer):
         self.socket = listening
         self.server_address = listening.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
-        self.setup_environ()
         self.app = _same_site(app, peer_of(self.server_name) == LOOPBACK, self.refusals)
         if guard is not None:
             self.app = guard.wrap(self.app)
