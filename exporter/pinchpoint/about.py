@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from importlib import metadata, resources
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from pinchpoint.config import Config
 from pinchpoint.expressions import expression
 from pinchpoint.probes import kworkers
 from pinchpoint.project import URL
+from pinchpoint.shipped import shipped
 
 __all__ = ["about", "commit", "commit_of_checkout"]
 
@@ -46,11 +47,11 @@ def about() -> dict[str, Any]:
 
 def commit() -> str:
     """Return the commit that this was made from: of the release or of the checkout; empty if it is not known."""
-    package = resources.files("pinchpoint")
+    package = shipped("")
     try:
-        named = package.joinpath("commit").read_text(encoding="ascii").strip()
+        named = (package / "commit").read_text(encoding="ascii").strip()
     except (OSError, ValueError):
-        return commit_of_checkout(Path(str(package)).parent.parent)
+        return commit_of_checkout(package.parent.parent)
     return named if COMMIT.fullmatch(named) else ""
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from hashlib import sha256
-from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pinchpoint.expressions import expression
 from pinchpoint.rules import DEFAULT_SCRAPE_INTERVAL_SECONDS, JOB, PAGES, RUNBOOKS, rules
+from pinchpoint.shipped import shipped
 
 __all__ = ["FOLDER_TITLE", "FOLDER_UID", "SOURCE_UID", "Board", "boards", "bundle", "data_source"]
 
@@ -46,7 +46,7 @@ class Board(NamedTuple):
 
 def _files() -> dict[str, str]:
     """Return the text of each file of dashboards and for kustomize, by its name."""
-    folder = resources.files("pinchpoint").joinpath("dashboards")
+    folder = shipped("dashboards")
     found = {file.name: file for file in folder.iterdir() if file.name.endswith((".json", ".yaml"))}
     return {name: found[name].read_text(encoding="utf-8") for name in sorted(found)}
 

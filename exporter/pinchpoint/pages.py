@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from importlib import resources
-from typing import TYPE_CHECKING
-
 from pinchpoint.expressions import expression
-
-if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable  # novermin: for mypy alone
+from pinchpoint.shipped import shipped
 
 __all__ = ["COMMANDS", "FOLDERS", "command_for", "names", "summary", "text"]
 
@@ -21,22 +16,18 @@ NOT_PROSE = ("#", "<!--", "```", "|")
 LINK = expression(r"\[([^\[\]]*)\]\([^()]*\)")
 
 
-def _folder(name: str) -> Traversable:
-    return resources.files("pinchpoint").joinpath(name)
-
-
 def names(folder: str) -> list[str]:
     """Return the names of all pages of one of `FOLDERS`."""
     return sorted(
         file.name.removesuffix(".md")
-        for file in _folder(folder).iterdir()
+        for file in shipped(folder).iterdir()
         if file.name.endswith(".md") and file.name != "README.md"
     )
 
 
 def text(folder: str, name: str) -> str:
     """Return a page, one of `names`, as Markdown."""
-    return _folder(folder).joinpath(f"{name}.md").read_text(encoding="utf-8")
+    return shipped(folder).joinpath(f"{name}.md").read_text(encoding="utf-8")
 
 
 def command_for(path: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
-from importlib.resources import files
 from typing import Literal
 
 import msgspec
@@ -20,6 +19,7 @@ from pinchpoint.metrics import (
     RESOURCE_SATURATED_SECONDS,
 )
 from pinchpoint.model import Point
+from pinchpoint.shipped import shipped
 
 __all__ = ["ELSEWHERE", "METRICS", "Resource", "ResourceEntry", "all_resources", "entry_of", "points"]
 
@@ -54,7 +54,7 @@ UNKNOWN = ResourceEntry()
 @cache
 def all_resources() -> Mapping[str, ResourceEntry]:
     """Return the entries of ``resources.toml`` by name."""
-    raw = files("pinchpoint").joinpath("resources.toml").read_bytes()
+    raw = shipped("resources.toml").read_bytes()
     return msgspec.toml.decode(raw, type=dict[str, ResourceEntry])
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-from importlib import resources
 
 from pinchpoint.expressions import expression
+from pinchpoint.shipped import shipped
 
 __all__ = [
     "DEFAULT_SCRAPE_INTERVAL_SECONDS",
@@ -82,7 +82,7 @@ class ScrapePace:
 
 def files() -> dict[str, str]:
     """Return the text of each file of rules, by its name without ending."""
-    folder = resources.files("pinchpoint").joinpath("alerts")
+    folder = shipped("alerts")
     found = {file.name.removesuffix(ENDING): file for file in folder.iterdir() if file.name.endswith(ENDING)}
     return {name: found[name].read_text() for name in sorted(found)}
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib import resources
 from pathlib import Path
 
 import msgspec
@@ -21,6 +20,7 @@ from pinchpoint.benchmarks.result_files import ResultFilesError, directory_files
 from pinchpoint.compat import re
 from pinchpoint.expressions import expression
 from pinchpoint.runs import RunState
+from pinchpoint.shipped import shipped
 from pinchpoint.tomlfile import decode_toml
 
 __all__ = ["TOTAL", "PublicRun", "file_systems", "io500_figures", "public_runs", "submissions"]
@@ -59,7 +59,7 @@ class PublicRun(msgspec.Struct, frozen=True):
 @cache
 def file_systems() -> Mapping[str, tuple[str, ...]]:
     """Return the words by which file systems are known in the names of systems and storages."""
-    raw = resources.files("pinchpoint.benchmarks").joinpath("file_systems.toml").read_bytes()
+    raw = shipped("benchmarks/file_systems.toml").read_bytes()
     return decode_toml(raw, dict[str, tuple[str, ...]], "file_systems.toml")
 
 

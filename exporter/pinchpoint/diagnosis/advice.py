@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import resources
 
 import msgspec
 
 from pinchpoint.resources import all_resources
+from pinchpoint.shipped import shipped
 
 __all__ = ["Advice", "advice_on", "kind_advice", "step_advice"]
 
@@ -33,7 +33,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 @cache
 def _file() -> _File:
-    raw = resources.files("pinchpoint.diagnosis").joinpath("advice.toml").read_bytes()
+    raw = shipped("diagnosis/advice.toml").read_bytes()
     return msgspec.toml.decode(raw, type=_File)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from importlib import resources
 
 import msgspec
 
@@ -15,6 +14,7 @@ from pinchpoint.diagnosis.series import gained, label, picked, series
 from pinchpoint.metrics import COST_RATIO, COST_SAMPLES
 from pinchpoint.model import Metric, Snapshot, Snapshots
 from pinchpoint.profile.classes import MAX_CLASSES, OTHER, cost_words
+from pinchpoint.shipped import shipped
 from pinchpoint.tomlfile import decode_toml
 
 __all__ = ["Cost", "all_cost_advice", "cost_advice", "cost_sentence", "costs"]
@@ -40,7 +40,7 @@ class CostAdvice(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 @cache
 def all_cost_advice() -> Mapping[str, CostAdvice]:
     """Return the advice by class."""
-    raw = resources.files("pinchpoint.diagnosis").joinpath("cost_advice.toml").read_bytes()
+    raw = shipped("diagnosis/cost_advice.toml").read_bytes()
     return decode_toml(raw, dict[str, CostAdvice], "cost_advice.toml")
 
 

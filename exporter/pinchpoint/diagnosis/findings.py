@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib import resources
 
 import msgspec
 
@@ -12,6 +11,7 @@ from pinchpoint.compat import StrEnum
 from pinchpoint.diagnosis.series import MAX_VALUE, label, series
 from pinchpoint.metrics import ALERT_THRESHOLD, HOST_FACT_INFO
 from pinchpoint.model import Snapshot
+from pinchpoint.shipped import shipped
 from pinchpoint.threads.roles import builtin_roles
 
 __all__ = [
@@ -143,7 +143,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 @cache
 def all_checks() -> dict[str, Check]:
     """Return every check by its name, in the order in which findings are shown."""
-    raw = resources.files("pinchpoint.diagnosis").joinpath("check.toml").read_bytes()
+    raw = shipped("diagnosis/check.toml").read_bytes()
     alerts = builtin_roles().alerts
     return {
         name: msgspec.structs.replace(check, threshold=alerts[check.alert]) if check.alert else check

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from importlib import resources
 
 import msgspec
 
@@ -23,6 +22,7 @@ from pinchpoint.compat import StrEnum, re
 from pinchpoint.diagnosis.tail import contradictions, weight
 from pinchpoint.expressions import expression
 from pinchpoint.runs import PhaseMark, RunState
+from pinchpoint.shipped import shipped
 from pinchpoint.tomlfile import decode_toml
 from pinchpoint.units import BYTES_PER_GIBIBYTE
 
@@ -95,7 +95,7 @@ class ResultFolder(msgspec.Struct, omit_defaults=True):
 @cache
 def defaults() -> Mapping[str, Mapping[str, str]]:
     """Return the defaults of the options by section."""
-    raw = resources.files("pinchpoint.diagnosis").joinpath("io500_defaults.toml").read_bytes()
+    raw = shipped("diagnosis/io500_defaults.toml").read_bytes()
     return decode_toml(raw, dict[str, dict[str, str]], "io500_defaults.toml")
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
-from importlib import resources
 
 import msgspec
 
 from pinchpoint.experiment.knob import KnobCommands
 from pinchpoint.expressions import expression
+from pinchpoint.shipped import shipped
 from pinchpoint.tomlfile import decode_toml
 
 __all__ = ["Mitigation", "MitigationClass", "all_mitigations", "classes", "mitigations_for"]
@@ -68,7 +68,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 @cache
 def _file() -> _File:
-    raw = resources.files("pinchpoint.experiment").joinpath(FILE).read_bytes()
+    raw = shipped(f"experiment/{FILE}").read_bytes()
     return decode_toml(raw, _File, FILE)
 
 

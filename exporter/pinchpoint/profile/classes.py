@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from pinchpoint.expressions import expression
+from pinchpoint.shipped import shipped
 from pinchpoint.tomlfile import ConfigError, decode_toml, read_toml
 
 __all__ = ["MAX_CLASSES", "OTHER", "CostRules", "Frame", "cost_words", "load_costs", "without_switch"]
@@ -125,7 +125,7 @@ def _builtin() -> CostRules:
 
 def _builtin_file() -> tuple[_File, str]:
     name = "costs.toml (built in)"
-    return decode_toml(resources.files("pinchpoint.profile").joinpath("costs.toml").read_bytes(), _File, name), name
+    return decode_toml(shipped("profile/costs.toml").read_bytes(), _File, name), name
 
 
 def _rules(*files: tuple[_File, str]) -> CostRules:

@@ -10,13 +10,13 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from pinchpoint.resources import all_resources
+from pinchpoint.shipped import shipped
 from pinchpoint.threads.identity import NOT_THE_PROGRAM
 from pinchpoint.tomlfile import ConfigError, decode_toml, read_toml
 
@@ -190,7 +190,7 @@ class Roles:
 def load_roles(user_file: Path | None = None) -> Roles:
     """Return the built-in roles, with those of `user_file` in front of them. Raises ConfigError."""
     name = "roles.toml (built in)"
-    builtin = decode_toml(resources.files("pinchpoint.threads").joinpath("roles.toml").read_bytes(), _File, name)
+    builtin = decode_toml(shipped("threads/roles.toml").read_bytes(), _File, name)
     for resource, entry in all_resources().items():
         if entry.threshold is not None:
             builtin.resource[resource] = _ResourceEntry(entry.threshold, list(entry.serves))

@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from pinchpoint.expressions import expression
+from pinchpoint.shipped import shipped
 from pinchpoint.tomlfile import ConfigError, decode_toml, read_toml
 
 __all__ = [
@@ -232,7 +232,7 @@ def _builtin() -> WaitRules:
 
 def _builtin_file() -> tuple[_File, str]:
     name = "waits.toml (built in)"
-    return decode_toml(resources.files("pinchpoint.waits").joinpath("waits.toml").read_bytes(), _File, name), name
+    return decode_toml(shipped("waits/waits.toml").read_bytes(), _File, name), name
 
 
 def _rules(*files: tuple[_File, str]) -> WaitRules:

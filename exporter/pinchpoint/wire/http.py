@@ -354,10 +354,11 @@ def listen(address: tuple[str, int]) -> socket.socket:
     """Return a socket that listens on an address. Raises OSError."""
     host, port = address
     family = socket.AF_INET
-    try:
-        host.encode("idna")
-    except UnicodeError as error:
-        raise OSError(errno.EINVAL, "not a valid host name") from error
+    if not _is_local_name(host):
+        try:
+            host.encode("idna")  # its tables take 0.7 MB
+        except UnicodeError as error:
+            raise OSError(errno.EINVAL, "not a valid host name") from error
     if not host:
         # An empty host means every address: one IPv6 socket takes both kinds, where the kernel has IPv6.
         host, family = ("::", socket.AF_INET6) if _has_ipv6() else ("0.0.0.0", family)
