@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
+from itertools import combinations, product
+from statistics import fmean
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinchpoint.diagnosis.trend import MIN_LEVEL_RUNS, MIN_TREND_RUNS, change_points, trends
+from pinchpoint.diagnosis.trend import MIN_LEVEL_RUNS, MIN_TREND_RUNS, _cut, change_points, trends
 from pinchpoint.runs import PhaseMark, Result, RunState
 
 
@@ -87,3 +90,35 @@ def test_levels_hold_every_figure_once_and_in_order(values: list[float]) -> None
     assert [value for trend in found for level in trend.levels for value in level.values] == values
     for trend in found:
         assert len(trend.levels) == 1 or min(len(level.values) for level in trend.levels) >= MIN_LEVEL_RUNS
+
+
+def energy_distance(first: list[float], second: list[float]) -> float:
+    """Return the scaled distance by its definition (Matteson and James 2014, equations 3 to 5)."""
+
+    def mean(pairs: Iterable[tuple[float, float]]) -> float:
+        return fmean([abs(one - other) for one, other in pairs])
+
+    between = 2 * mean(product(first, second))
+    within = mean(combinations(first, 2)) + mean(combinations(second, 2))
+    return len(first) * len(second) / (len(first) + len(second)) * (between - within)
+
+
+@given(st.lists(st.integers(0, 50).map(float), min_size=2 * MIN_LEVEL_RUNS, max_size=14))
+def test_a_series_is_divided_where_both_parts_differ_most(values: list[float]) -> None:
+    places = range(MIN_LEVEL_RUNS, len(values) - MIN_LEVEL_RUNS + 1)
+    distances = {place: energy_distance(values[:place], values[place:]) for place in places}
+
+    cut, distance = _cut(values)
+
+    most = max(distances.values())
+    assert distance == pytest.approx(max(0.0, most), abs=1e-9)
+    assert cut == 0 or distances[cut] == pytest.approx(most, abs=1e-9)
+
+
+def test_eight_runs_are_enough_and_seven_are_not() -> None:
+    assert change_points([0.0] * 3 + [9.0] * 5, 0.05) == [3]
+    assert change_points([0.0] * 3 + [9.0] * 4, 0.05) == []
+
+
+def test_a_figure_of_zero_is_no_figure() -> None:
+    assert trends([run(number, 0.0, find=float(number)) for number in range(3)])[0].levels[0].values == (1.0, 2.0)
