@@ -184,7 +184,7 @@ def test_when_something_happens_all_are_sampled_at_once_and_then_at_the_full_rat
 
 
 def test_what_was_missed_at_rest_is_lost_at_that_rate(machine: Machine, clock: Clock) -> None:
-    """The exporter is stopped, and something happens as it goes on: all are due at once, at the full rate from now on."""
+    """The exporter is stopped, and a load begins as it goes on: all are due at once, and from now on at full rate."""
     quick = fake(machine, "quick", interval=None, rest_interval=1.0)
     activity = Activity()
     sampler = resting(clock, activity, quick)

@@ -439,9 +439,10 @@ SEVEN = "import sys; print('printed', flush=True); sys.exit(7)"
 
 def limited(tmp_path: Path, limit: str, *argv: str, command: str = SEVEN) -> subprocess.CompletedProcess[bytes]:
     """Run a command that prints a line and exits with 7, after Python code that sets a limit."""
+    markers = f"--path.runs={tmp_path / 'runs'}"
     return subprocess.run(
-        [sys.executable, "-c", f"{limit}\n{MAIN}", "run", *argv, "--", sys.executable, "-c", command],
-        env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "XDG_RUNTIME_DIR": str(tmp_path)},
+        [sys.executable, "-c", f"{limit}\n{MAIN}", "run", markers, *argv, "--", sys.executable, "-c", command],
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")},
         cwd=tmp_path,
         capture_output=True,
         timeout=patience(60),

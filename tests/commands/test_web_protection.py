@@ -257,7 +257,8 @@ def test_run_takes_the_samples_of_an_exporter_that_wants_everything(
 ) -> None:
     address = exporter(start, directory)
     file = f"--http-config={directory / 'http.yml'}"
-    command = [sys.executable, "-m", "pinchpoint", "run", f"--target={address}", file, "--", "true"]
+    markers = f"--path.runs={tmp_path}"
+    command = [sys.executable, "-m", "pinchpoint", "run", f"--target={address}", file, markers, "--", "true"]
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=patience(60), check=False)
 
