@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from threading import Event, Thread
 from typing import Any
+from wsgiref.handlers import BaseHandler
 
 import pytest
 
@@ -140,6 +141,14 @@ def test_what_is_not_understood_is_answered_with_its_status(server: Server, head
 def test_a_header_with_an_underscore_is_not_taken_for_one_with_a_hyphen(server: Server) -> None:
     assert answer(connect(server, b"GET / HTTP/1.1\r\nsec_fetch_site: cross-site\r\n\r\n")).startswith(b"HTTP/1.0 200 ")
     assert answer(connect(server, b"GET / HTTP/1.1\r\nsec-fetch-site: cross-site\r\n\r\n")).startswith(b"HTTP/1.0 403 ")
+
+
+def test_variables_of_the_exporters_own_process_are_not_taken_for_headers(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(BaseHandler.os_environ, "HTTP_ORIGIN", "http://other.example")
+
+    assert answer(connect(server, b"GET / HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.0 200 ")
 
 
 # ---- How long, and how many.

@@ -136,7 +136,9 @@ class _Handler(StreamRequestHandler):
 
     def _run(self, environ: dict[str, Any], app: Application) -> None:
         log.debug("%s: %s %r", self.client_address[0], environ["REQUEST_METHOD"], environ.get("PATH_INFO", ""))
-        SimpleHandler(BytesIO(), self.wfile, sys.stderr, environ).run(app)  # type: ignore[arg-type]
+        handler = SimpleHandler(BytesIO(), self.wfile, sys.stderr, environ)  # type: ignore[arg-type]
+        handler.os_environ = {}  # the variables of this process say nothing of a request
+        handler.run(app)
 
     def _head(self) -> bytes | None:
         """Return the request line and headers with the empty line that ends them; None if none comes.
