@@ -19,6 +19,7 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -57,6 +58,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--reader", default="", help="only this one")
     parser.add_argument("--runs", type=int, default=1_000_000, help="inputs to each")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="readers at a time")
     parser.add_argument("--corpus", type=Path, help="directory that keeps the inputs that reached something new")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -69,21 +71,22 @@ def main() -> int:
         parser.error(f"no reader is called {asked.reader!r}: {', '.join(reader.name for reader in READERS)}")
     print(f"{'reader':24} {'inputs':>9} {'seconds':>8} {'coverage':>8} {'MB more':>8}")
     failed = False
-    for reader in chosen:
-        with tempfile.TemporaryDirectory(prefix="fuzz-") as scratch:
-            outcome = searched(reader, asked.runs, Path(scratch), asked.corpus)
-        print(
-            f"{reader.name:24} {outcome.inputs:9} {outcome.seconds:8.1f} {outcome.coverage:8} {outcome.growth:8}",
-            flush=True,
-        )
-        for finding in outcome.findings:
-            failed = True
-            print(f"    {finding}", flush=True)
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        outcomes = pool.map(lambda reader: searched(reader, asked.runs, asked.corpus), chosen)
+        for reader, outcome in zip(chosen, outcomes, strict=True):
+            figures = f"{outcome.inputs:9} {outcome.seconds:8.1f} {outcome.coverage:8} {outcome.growth:8}"
+            print("\n    ".join([f"{reader.name:24} {figures}", *outcome.findings]), flush=True)
+            failed |= bool(outcome.findings)
     return int(failed)
 
 
-def searched(reader: Reader, runs: int, scratch: Path, kept: Path | None) -> Outcome:
+def searched(reader: Reader, runs: int, kept: Path | None) -> Outcome:
     """Fuzz one reader in a process of its own, and keep what breaks it."""
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as scratch:
+        return _searched(reader, runs, Path(scratch), kept)
+
+
+def _searched(reader: Reader, runs: int, scratch: Path, kept: Path | None) -> Outcome:
     corpus = scratch / "corpus" if kept is None else kept / reader.name
     for folder in (corpus, scratch / "crashes", scratch / "suspects"):
         folder.mkdir(parents=True, exist_ok=True)
