@@ -72,7 +72,7 @@ def resources_table() -> str:
             [
                 f"`{name}`",
                 entry.what,
-                "" if threshold is None or entry.harmless else f"{threshold:.0%}",
+                "" if threshold is None or entry.harmless else f"{100 * threshold:.0f} %",
                 ", ".join(f"`{wait}`" for wait in serves),
                 f"[{entry.runbook}](../runbooks/{entry.runbook}.md)" if entry.runbook else "",
             ]
