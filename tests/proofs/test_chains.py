@@ -98,7 +98,7 @@ def seen(windows: Windows, toy: str) -> tuple[dict[str, float], dict[str, float]
     ("toy", "name"),
     [
         *((toy, "toyworker") for toy in ("chain", "chain_by_socket", "chain_by_futex", "chain_by_ring")),
-        *(("chain_by_file_system", name) for name in ("toyserver", "toyworker")),
+        ("chain_by_file_system", "toyworker"),
         *(("proxy", name) for name in ("toyproxy", "toyservice")),
         ("batch", "toycommitter"),
     ],
