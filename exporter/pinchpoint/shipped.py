@@ -10,6 +10,6 @@ __all__ = ["shipped"]
 def shipped(name: str) -> Path:
     """Return a file or folder of the package, by its path in it.
 
-    `importlib.resources` would also find one in an archive, and takes 1.2 MB of the exporter's memory.
+    `importlib.resources` would also find one in an archive, for which it imports more than the exporter needs.
     """
     return Path(__file__).parent / name

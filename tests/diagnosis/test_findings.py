@@ -70,5 +70,5 @@ def test_of_many_names_the_first_are_listed_and_the_others_counted() -> None:
     names = [f"osd.{number}" for number in range(8)]
 
     assert listed([*names[:6], *names[:6]]) == "osd.0, osd.1, osd.2, osd.3, osd.4, osd.5"
-    assert listed(names) == "osd.0, osd.1, osd.2, osd.3, osd.4 and 3 more".replace(" and", ", and")
+    assert listed(names) == "osd.0, osd.1, osd.2, osd.3, osd.4, and 3 more"
     assert listed([]) == ""

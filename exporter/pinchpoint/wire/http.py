@@ -3,7 +3,7 @@
 The server is socketserver's and wsgiref's: one request a connection and a thread for each, which wire/connections.py
 bounds. waitress 3.0, cheroot 11.1 and gunicorn 27.0 limit the headers, but neither the time of a whole request nor the
 connections of one peer: with 500 clients that send one byte a second, all three answered no scrape in 22 s, and they
-save no memory (RSS 27, 29 and 54 MB, this one 27 MB with the parser of `http.server`, which it no longer has). One
+save no memory (RSS 27, 29 and 54 MB; `wsgiref.simple_server` 27 MB, and wire/request.py says why it is not used). One
 request a connection also means that no connection is idle between two scrapes.
 """
 
