@@ -16,5 +16,5 @@ def printable(text: str) -> str:
 
 
 def counted(count: int, word: str) -> str:
-    """Return a number of things: ``1 phase``, ``12 phases``."""
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+    """Return a number of things: ``1 phase``, ``12 phases``, ``2 processes``."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}{'es' if word.endswith('s') else 's'}"

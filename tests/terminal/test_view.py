@@ -24,6 +24,7 @@ from pinchpoint.diagnosis.usage import (
     SilentDaemon,
     UnknownThread,
     Usage,
+    WorkloadUse,
 )
 from pinchpoint.diagnosis.verdict import Kind, Limit, Verdict
 from pinchpoint.runs import Result
@@ -119,6 +120,24 @@ CPUs   idle states unknown; clock unknown
 memory dirty unknown, writeback unknown, reclaim stalls unknown
 """
     )
+
+
+RANKS = WorkloadUse("io500", "", {"network": 6.2, "cpu": 1.7}, ("io500",), ())
+
+
+@pytest.mark.parametrize(
+    ("use", "words"),
+    [
+        (replace(IDLE, runs=(Run("fio", "r1", "running", 900.0),)), "fio running"),
+        (replace(IDLE, runs=(Run("fio", "r1", "finished", 900.0, end=990.0),)), "no benchmark runs"),
+        (replace(IDLE, workloads=(RANKS,)), "8 processes of io500"),
+        (replace(IDLE, workloads=(replace(RANKS, waits={"cpu": 1.0}),)), "1 process of io500"),
+        (replace(IDLE, workloads=(replace(RANKS, waits={"cpu": 0.0}),)), "no benchmark runs"),
+        (replace(BUSY, workloads=(RANKS,)), "io500 mdtest_hard_stat 1:13"),
+    ],
+)
+def test_a_host_says_what_benchmarks_do_on_it_also_where_it_only_has_ranks(use: Usage, words: str) -> None:
+    assert plain(View(Picture([HostView("a:1", "exporter", use)])))[0].startswith(f"a:1 (exporter)  {words}  ")
 
 
 def test_a_host_that_is_down_says_why_and_for_how_long_and_the_others_go_on() -> None:

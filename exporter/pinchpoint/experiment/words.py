@@ -12,7 +12,7 @@ from pinchpoint.experiment.ledger import Experiment
 from pinchpoint.experiment.results import Outcome
 from pinchpoint.runs import VerdictMark
 from pinchpoint.session.store import name_of
-from pinchpoint.text import printable
+from pinchpoint.text import counted, printable
 
 __all__ = [
     "change_words",
@@ -45,7 +45,7 @@ def change_words(finding: Finding) -> str:
 def decision_words(experiment: Experiment, found: Outcome) -> str:
     """Return the decision in a line: on which figures, by how much, from how many pairs."""
     changes = ", ".join(f"{label(key)} {change_words(found.findings[key])}" for key in sorted(found.primary))
-    pairs = f"{found.pairs} {'pair' if found.pairs == 1 else 'pairs'}"
+    pairs = counted(found.pairs, "pair")
     return f"{printable(name_of(experiment.id))}: {found.decision}; {changes or 'no figures'}; {pairs}"
 
 

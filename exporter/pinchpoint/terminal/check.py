@@ -11,7 +11,7 @@ from rich.text import Text
 
 from pinchpoint.diagnosis.findings import Finding, Level
 from pinchpoint.pages import command_for
-from pinchpoint.text import printable
+from pinchpoint.text import counted, printable
 
 __all__ = ["check_parts"]
 
@@ -68,16 +68,12 @@ def _line(finding: Finding, named: bool) -> str:
 def _summary(findings: Sequence[Finding], hosts: Sequence[str]) -> str:
     numbers = {level: sum(finding.level is level for finding in findings) for level in Level}
     words = [
-        _number(numbers[Level.PROBLEM], "problem"),
-        _number(numbers[Level.HINT], "hint"),
+        counted(numbers[Level.PROBLEM], "problem"),
+        counted(numbers[Level.HINT], "hint"),
         *([f"{numbers[Level.UNSEEN]} not seen"] if numbers[Level.UNSEEN] else []),
         f"{numbers[Level.OK]} fine",
     ]
-    return f"{_number(len(hosts), 'host')}: {', '.join(words)}"
-
-
-def _number(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+    return f"{counted(len(hosts), 'host')}: {', '.join(words)}"
 
 
 def _filled(text: str, options: ConsoleOptions, first: str, rest: str) -> str:

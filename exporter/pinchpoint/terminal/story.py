@@ -15,7 +15,7 @@ from pinchpoint.diagnosis.score import score_factors
 from pinchpoint.figures import bare_figure
 from pinchpoint.terminal.comparison import STYLES, notes, row_label, share
 from pinchpoint.terminal.shifts import difference_words, move_words
-from pinchpoint.text import printable
+from pinchpoint.text import counted, printable
 
 __all__ = ["story_parts"]
 
@@ -110,6 +110,5 @@ def _details(lines: Sequence[tuple[str, str]] | Iterator[tuple[str, str]]) -> It
 def _summary(comparisons: Sequence[Comparison]) -> Iterator[Text]:
     counts = Counter(comparison.headline.verdict for comparison in comparisons if comparison.headline is not None)
     if counts:
-        steps = sum(counts.values())
         words = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Assessment if counts[verdict])
-        yield Text(f"{steps} {'step' if steps == 1 else 'steps'}: {words}")
+        yield Text(f"{counted(sum(counts.values()), 'step')}: {words}")

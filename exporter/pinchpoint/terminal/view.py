@@ -32,7 +32,7 @@ from pinchpoint.diagnosis.usage import (
 from pinchpoint.diagnosis.verdict import Kind, Verdict
 from pinchpoint.figures import bare_figure, format_result
 from pinchpoint.pages import command_for
-from pinchpoint.text import printable
+from pinchpoint.text import counted, printable
 
 __all__ = ["Down", "HostView", "Picture", "View", "duration"]
 
@@ -269,7 +269,7 @@ class _Painter:
 
     def _header(self, host: HostView, use: Usage, fullest: Sequence[ResourceUse]) -> Text:
         """Return name and phases, or name and fullest resource, and on the right the sampling quality."""
-        text = "  " + (", ".join(_phase(phase, use.time) for phase in use.phases) or "no benchmark runs")
+        text = f"  {_work(use)}"
         if fullest:
             first = fullest[0]
             text = f"  {first.resource} {first.owner} {_percent(first.busy)} {WORDS[first.level]}"
@@ -388,6 +388,20 @@ def _lines(use: Usage) -> int:
     tables = max(1, len(_busy(use))) + hot + (4 if hot else 2)
     strange = sum(map(unknown.hot, use.unknown))
     return 1 + runs + tables + 2 + strange + bool(use.blind or use.silent) + bool(use.absent)
+
+
+def _work(use: Usage) -> str:
+    """Return what benchmarks do on the host: their phases, else their runs, else how many of their processes it has.
+
+    Other hosts of an MPI job only have its ranks: phases and runs are known where its output is.
+    """
+    if use.phases:
+        return ", ".join(_phase(phase, use.time) for phase in use.phases)
+    if running := [run for run in use.runs if run.end is None]:
+        return ", ".join(f"{run.benchmark} {run.state}" for run in running)
+    ranks = [(work.benchmark, sum(work.waits.values())) for work in use.workloads]
+    found = [f"{counted(round(number), 'process')} of {name}" for name, number in ranks if number >= 0.5]
+    return ", ".join(found) or "no benchmark runs"
 
 
 def _phase(phase: ActivePhase, now: float) -> str:
