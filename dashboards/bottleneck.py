@@ -160,10 +160,10 @@ def limit(size: tuple[int, int] = (7, 4)) -> Panel:
 def progress() -> Panel:
     """Return the current phases: for how long, how far, and whether they make progress."""
     about = About(
-        "The current phases: elapsed time, progress, expected duration, what is left if it goes on like this, and time "
-        "without progress.",
-        "Progress grows, and the time without work stays below a few seconds.",
-        "Time without work grows: the phase hangs. Elapsed time exceeds the expected duration: it will not end soon.",
+        "The current phases: elapsed time, progress, expected duration, what is left if it goes on like this, and for "
+        "how long nothing has been done.",
+        "Progress grows, and `stalled` stays below a few seconds.",
+        "`stalled` grows: the phase hangs. Elapsed time exceeds the expected duration: it will not end soon.",
         ("PhaseStalled", "PhaseOverrun", "BenchmarkFailed"),
     )
 
@@ -185,12 +185,12 @@ def progress() -> Panel:
         },
         {
             "run": Column("run"),
-            "phase": Column("phase"),
-            "elapsed": Column("for", unit="s", width=65, decimals=0),
-            "progress": Column("done", unit="percentunit", bar=WAIT_COLOURS["osd"], width=130, decimals=0),
-            "expected": Column("of", unit="s", width=60, decimals=0),
-            "left": Column("left", unit="s", width=60, decimals=0),
-            "stalled": Column("no work for", unit="s", width=95, decimals=0),
+            "phase": Column("phase", width=160),
+            "elapsed": Column("for", unit="s", width=60, decimals=0),
+            "progress": Column("done", unit="percentunit", bar=WAIT_COLOURS["osd"], width=100, decimals=0),
+            "expected": Column("of", unit="s", width=55, decimals=0),
+            "left": Column("left", unit="s", width=55, decimals=0),
+            "stalled": Column("stalled", unit="s", width=60, decimals=0),
         },
         size=(12, 4),
         nothing="no benchmark runs",
@@ -290,7 +290,7 @@ def results() -> Panel:
             "operation": Column("operation", width=85),
             "bytes": Column("bytes", unit="binBps", width=90),
             "operations": Column("operations", unit="ops", width=95),
-            "start": Column("began", unit="dateTimeFromNow", width=115),
+            "start": Column("began", unit="time:HH:mm:ss", width=80),
         },
         size=(10, 7),
         sort="start",

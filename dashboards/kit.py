@@ -343,17 +343,7 @@ P = TypeVar("P", timeseries.Panel, table.Panel, stat.Panel, bargauge.Panel, stat
 
 def _panel(panel: P, title: str, about: About, size: tuple[int, int]) -> P:
     width, height = size
-    panel.title(title).description(describe(about)).datasource(SOURCE).span(width).height(height)
-    panel.links(
-        [
-            builders.DashboardLink(name.rpartition("/")[2].removesuffix(".md"))
-            .type(dashboard.DashboardLinkType.LINK)
-            .url(page(name))
-            .target_blank(True)
-            for name in about.pages
-        ]
-    )
-    return panel
+    return panel.title(title).description(describe(about)).datasource(SOURCE).span(width).height(height)
 
 
 def _target(query: Query, ref: str, *, instant: bool, as_table: bool) -> Builder[Any]:

@@ -362,7 +362,7 @@ def latency() -> Panel:
         Query(LATENCY, "{{daemon}}"),
         instead(f"{ceph('ceph_mds_reply_latency_sum')} / {replies}", SEEN, "{{ceph_daemon}}"),
         unit="s",
-        size=(8, 9),
+        size=(12, 9),
     )
 
 
@@ -385,7 +385,7 @@ def steps() -> Panel:
         Query(f"{waited} / {replies}", "without a CPU"),
         Query(f"clamp_min(sum({change('reply_seconds')}) - {work}, 0) / {replies}", "queue, caps and OSDs"),
         unit="s",
-        size=(8, 9),
+        size=(12, 9),
         colours={
             "work under mds_lock": WAIT_COLOURS["cpu"],
             "without a CPU": WAIT_COLOURS["runqueue"],
@@ -463,7 +463,7 @@ def cache() -> Panel:
         Query(f"min({gauge('cache_limit_bytes')})", f"{FULL}: limit"),
         Query(f"min({gauge('cache_warn_bytes')})", f"{FULL}: Ceph warns"),
         unit="bytes",
-        size=(8, 9),
+        size=(12, 9),
         colours={"peak": WAIT_COLOURS["other"]},
     )
 
@@ -507,7 +507,7 @@ def segments() -> Panel:
         Query(f"min({gauge('log_segments_limit')})", f"{FULL}: trimmed to"),
         Query(f"min({gauge('log_segments_warn')})", f"{FULL}: Ceph warns"),
         unit="short",
-        size=(8, 9),
+        size=(12, 9),
     )
 
 

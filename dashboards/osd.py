@@ -127,7 +127,9 @@ def groups_now() -> Panel:
         ("ClusterDegradedDuringRun",),
     )
     expr = f"sum(ceph_pg_total{{{CLUSTER}}}) - sum(ceph_pg_clean{{{CLUSTER}}})"
-    return numbers("PGs not clean", about, Query(expr, "groups", 5), good={"0": "all clean"}, decimals=0)
+    return numbers(
+        "PGs not clean", about, Query(expr, "groups", 5), good={"0": "all clean"}, decimals=0, nothing="not scraped"
+    )
 
 
 def slow_operations() -> tuple[Query, Query]:
@@ -680,6 +682,7 @@ def throughput() -> Panel:
         unit="binBps",
         size=(8, 9),
         colours={"/^read/": WAIT_COLOURS["network"], "recovery": WARNED},
+        nothing="Ceph's manager is not scraped",
     )
 
 

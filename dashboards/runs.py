@@ -134,7 +134,11 @@ def runs() -> Panel:
     )
     state = last("pinchpoint_run_state", "benchmark, run, state")
     over = last("pinchpoint_run_state", "benchmark, run, state", ', state=~"finished|failed|stopped"')
-    stand = f"({over} == 1 or ({state} == 1 unless on (benchmark, run) {over} == 1))"
+    # `pinchpoint run` is a benchmark too, until the one that it runs is known.
+    known = last("pinchpoint_run_state", "run", ', benchmark!="command"')
+    command = f'label_replace({known}, "benchmark", "command", "", "")'
+    of_run = "on (benchmark, run)"
+    stand = f"(({over} == 1 or ({state} == 1 unless {of_run} {over} == 1)) unless {of_run} {command})"
 
     def of(expr: str) -> Query:
         return Query(f"({expr}) * on (run) group_right () {stand}")
@@ -196,6 +200,8 @@ def scores() -> Panel:
     return bars("Score", about, query, unit="none", size=(8, 8))
 
 
+RATES = {"operations_per_second": "ops/s", "bytes_per_second": "B/s", "bits_per_second": "b/s"}
+"""Short names of units."""
 CHANGES = {name: Column(name, unit="percentunit", decimals=1, width=75) for name in (CHANGE, NOISE)}
 
 
@@ -386,7 +392,7 @@ def trend() -> Panel:
             "benchmark": Column("benchmark", width=100),
             "figure": Column("result"),
             "level": Column("level", unit="sishort", width=90),
-            "unit": Column("unit", width=160),
+            "unit": Column("unit", words=RATES, width=70),
             "change": Column("change", unit="percentunit", decimals=1, width=90, signed=True),
             "since": Column("since", unit="dateTimeAsLocal", width=180),
         },

@@ -192,7 +192,16 @@ def processes() -> Panel:
     queued = f"{share('runqueue')} / on {LABELS} ({full}) > on (instance) group_left () {limit('RunQueueWaitHigh')}"
     why = f"(({queued}) * 0 + 5 or ({filled('lock')}) * 0 + 3 or ({filled('pool')}) * 0 + 2 or ({full}) * 0 + 4)"
     looks = f"({used('cpu')} > bool on (instance) group_left () {limit('MdsProcessBusyNoLock')})"
-    so = f"{part} * 0 + on {LABELS} {why} or {part} * 0 + on (instance, owner) group_left () {looks}"
+    # On a full host nothing in a process need be full, where all of its threads wait for CPUs more than they run.
+    cpu = 'resource="cpu"'
+    full_host = f"{share('busy', cpu)} >= on (instance, resource) group_left () {threshold(cpu)}"
+    starved = f"(({used('runqueue')} > {used('cpu')}) * 0 + 5 and on (instance) ({full_host}))"
+    so = " or ".join(
+        [
+            f"{part} * 0 + on {LABELS} {why}",
+            *(f"{part} * 0 + on (instance, owner) group_left () {owners}" for owners in (starved, looks)),
+        ]
+    )
     return rows(
         "Is the process full, or a part of it?",
         about,

@@ -528,7 +528,6 @@ def links_resolve(found: Dashboard, world: World) -> Problems:
 def _links(found: Dashboard) -> Iterator[tuple[Panel, str]]:
     for panel in panels_of(found):
         urls = re.findall(r"\]\(([^)]+)\)", panel.get("description") or "")
-        urls += [link["url"] for link in panel.get("links") or []]
         defaults = panel.get("fieldConfig", {}).get("defaults", {})
         urls += [link["url"] for link in defaults.get("links") or []]
         for matcher, properties in _overrides(panel):

@@ -86,7 +86,7 @@ def described(old: str, new: str) -> Callable[[dict[str, Any]], object]:
 
 
 def linked(url: str, number: int = LINES) -> Callable[[dict[str, Any]], object]:
-    return panel(number, lambda found: found["links"][0].update(url=url))
+    return panel(number, lambda found: found.update(description=f"{found['description']}, [more]({url})"))
 
 
 def column_linked(url: str) -> Callable[[dict[str, Any]], object]:
