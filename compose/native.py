@@ -83,8 +83,7 @@ PARTS: Mapping[str, Part] = {
         "JUDGE_PORT",
         "/-/healthy",
         (),
-        # As often as Prometheus: a scrape costs the exporter 10 ms of CPU, and here all share one host.
-        ("--interval=2", "--targets-file=targets/pinchpoint.yml", "--targets-file=local/pinchpoint.yml"),
+        ("--targets-file=targets/pinchpoint.yml", "--targets-file=local/pinchpoint.yml"),
     ),
     "prometheus": Part(
         "Prometheus",
@@ -539,8 +538,9 @@ def _print_missing(stack: Stack) -> None:
 def _up(state: Path) -> int:
     if stack := Stack.running(state):
         print("The local stack already runs:" if stack.kept else "The stack of a demo runs here and ends with it:")
-        _print_urls(stack)
-        return 0
+        if status := _status(state):
+            print("`make down`, then `make up` starts it anew.")
+        return status
     stack = Stack(state, ports_from(os.environ, *OPTIONAL))
     stack.start(keep=True)
     print("The local stack runs, and keeps running:")

@@ -88,6 +88,8 @@ FULL_COLOUR = "#C2410C"
 ROLES = load_roles()
 WAIT_COLOURS = WAITS
 TEXT_COLOUR = "text"
+REFRESH = ["1s", "2s", "5s", "10s", "30s", "1m", "5m"]
+"""Intervals to choose from. Grafana leaves out what is below its min_refresh_interval, which is 5 s by default."""
 SCRAPE_SECONDS = 2
 """How often the exporter is scraped (compose/prometheus.yml); node_exporter and Ceph every 5 s."""
 
@@ -180,6 +182,7 @@ def board(uid: str, title: str, question: str, *, variables: Sequence[str] = ("h
         .tooltip(dashboard.DashboardCursorSync.CROSSHAIR)
         .time("now-30m", "now")
         .refresh("5s")
+        .timepicker(builders.TimePicker().refresh_intervals(REFRESH))
         .readonly()
         .link(
             builders.DashboardLink("Pinchpoint")

@@ -52,8 +52,7 @@ def _verdict() -> str:
     named = _sentence(
         full,
         ("limit", "full", "blame", "since", "next", "phase", "confidence"),
-        "**$1** is full $2 % of the time. $3 % of the benchmark's time waits for it, for $4 s now$5. "
-        "Phase: $6. Confidence: $7.",
+        "**$1** is full $2 % of the time. $3 % of the benchmark's time waits for it, for $4 s now$5.$6 Confidence: $7.",
         "; next comes $1 with $2 %",
     )
     unnamed = _sentence(
@@ -61,7 +60,7 @@ def _verdict() -> str:
             f'topk(1, max by (run, kind, resource, owner) (pinchpoint_verdict_info{{{JUDGED}, resource=""}}))'
         ),
         ("limit", "since", "next", "phase", "confidence"),
-        "**$1** for $2 s now: no resource is the limit$3. Phase: $4. Confidence: $5.",
+        "**$1** for $2 s now: no resource is the limit$3.$4 Confidence: $5.",
         "; the most blamed is $1, with $2 %",
     )
     nothing = _constant("text", "No benchmark is running.")
@@ -107,6 +106,7 @@ def _sentence(expr: str, labels: Sequence[str], sentence: str, following: str) -
     expr = _with(
         expr, "on (run)", "since, phase", f'topk by (run) (1, count_values by (run, phase) ("since", {seconds}))'
     )
+    expr = f'label_replace({expr}, "phase", " Phase: $1.", "phase", "(.+)")'  # between phases, nothing
     # Two judges may differ for a moment.
     sure = f"topk by (run) (1, group by (run, confidence) (pinchpoint_verdict_info{{{JUDGED}}}))"
     expr = _with(_with(expr, "on (run)", "confidence", sure), "on (run)", "next", f"({_next(following)})")

@@ -351,6 +351,12 @@ def test_up_status_and_down_say_what_they_found(programs: None, tmp_path: Path) 
 
         status, said = call("status")
         assert (status, said.count("healthy")) == (0, len(PARTS))
+
+        (prometheus,) = [process for process in processes_of(tmp_path) if process.name() == "prometheus"]
+        prometheus.terminate()
+        assert until(10, lambda: "does not answer (exited)" in call("status")[1])
+        status, said = call("up")
+        assert (status, said.splitlines()[-1]) == (1, "`make down`, then `make up` starts it anew.")
     finally:
         status, said = call("down")
     assert (status, said) == (0, "The local stack is stopped.\n")

@@ -88,6 +88,10 @@ def said(folder: Path, series: Mapping[str, str], name: str, text: str) -> str:
             ACTIVE | judged("stuck"),
             "**stuck** for 12 s now: no resource is the limit. Phase: mdtest_hard_write. Confidence: high.",
         ),
+        (
+            {name.replace(PHASE, f'{RUN}, phase=""'): values for name, values in judged("latency-bound").items()},
+            "**latency-bound** for 12 s now: no resource is the limit. Confidence: high.",
+        ),
         (ACTIVE, "Phase mdtest_hard_write: **no verdict** yet after 40 s."),
         (
             judged("resource", MDS)

@@ -5,6 +5,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from diagnosis.history import START, MadeHost, snapshots
 from pinchpoint.diagnosis.advice import Advice, kind_advice, step_advice
@@ -549,6 +550,17 @@ def test_the_live_verdict_changes_only_when_another_one_holds() -> None:
     assert judge.take(2, lock).margin == ""
     assert judge.take(3, latency).margin == "changing: latency-bound since 0 s"
     assert judge.take(5, latency).kind is Kind.LATENCY_BOUND
+
+
+@pytest.mark.parametrize(("confidence", "seconds"), [(Confidence.HIGH, 1), (Confidence.MEDIUM, 2), (Confidence.LOW, 2)])
+def test_the_less_sure_another_answer_is_the_longer_it_has_to_hold(confidence: Confidence, seconds: int) -> None:
+    lock = judged(a=mds(0.95, 0.0))
+    latency = replace(judged(a=mds(0.3, 0.0)), confidence=confidence)
+    judge = Judge()
+    judge.take(0, lock)
+    kinds = [judge.take(10 + second, latency).kind for second in range(4)]
+
+    assert kinds == [Kind.RESOURCE] * seconds + [Kind.LATENCY_BOUND] * (4 - seconds)
 
 
 def test_every_resource_that_can_be_full_has_advice_and_a_runbook() -> None:

@@ -624,7 +624,9 @@ class Judge:
     """
 
     HOLD = 2.0
-    """Seconds for which another answer has to hold, unless it is a stuck daemon or the first one with data."""
+    """Seconds for which another answer has to hold, unless it is a stuck daemon or the first one with data ..."""
+    CLEAR_HOLD = 0.8
+    """... and if its confidence is high: until the next window of a second later says the same."""
 
     def __init__(self) -> None:
         self.shown: Verdict | None = None
@@ -646,7 +648,7 @@ class Judge:
             return found
         if self._other is None or self._other[0] != answer:
             self._other = answer, now
-        if now - self._other[1] >= self.HOLD:
+        if now - self._other[1] >= (self.CLEAR_HOLD if found.confidence is Confidence.HIGH else self.HOLD):
             self._other = None
             self.shown = found
             return found
