@@ -9,6 +9,7 @@ from pinchpoint.diagnosis.inputs import INPUTS
 from pinchpoint.diagnosis.series import picked
 from pinchpoint.judge.engine import KEEP_ENDED_SECONDS, Engine
 from pinchpoint.model import Snapshot
+from pinchpoint.report import document
 from report.made import CLIENT, GAP, MDS, PHASES, made_record
 
 
@@ -29,6 +30,15 @@ def test_every_phase_is_judged_over_all_of_it_when_it_has_ended() -> None:
     marks = {mark.name: mark for mark in made_record().marker.phases}
     for one in found.phases:
         assert (one.start, one.end) == (marks[one.phase].start, marks[one.phase].end)
+
+
+def test_of_a_phase_that_has_ended_no_resources_are_kept_that_nobody_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document, "MAX_RANKED", 1)
+    found = engine()
+    for moment in watched():
+        found.take(moment)
+
+    assert max(len(one.verdict.ranking) for one in found.phases) == 1
 
 
 def of_inputs(snapshot: Snapshot) -> Snapshot:

@@ -19,6 +19,7 @@ from pinchpoint.diagnosis.verdict import Verdict, judge_phase
 from pinchpoint.diagnosis.window import Sightings, Stream, Window, Windows
 from pinchpoint.metrics import PHASE_ELAPSED_SECONDS
 from pinchpoint.model import Snapshot, Snapshots, time_of
+from pinchpoint.report.document import ranking
 
 __all__ = ["Engine", "PhaseVerdict"]
 
@@ -146,6 +147,8 @@ class Engine:
         if window.after:
             seen = self._sightings.hottest(window.start, end)
             _, found = judge_phase(window, benchmark=benchmark, run=run, seen=seen)
+            # Of thousands of resources of a cluster only those are kept that anybody is shown.
+            found = msgspec.structs.replace(found, ranking=tuple(limit for limit, _ in ranking(found)))
             self.phases.append(
                 PhaseVerdict(
                     benchmark=benchmark,
