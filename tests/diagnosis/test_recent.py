@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from diagnosis.history import START, MadeHost
 from pinchpoint.diagnosis.recent import Recent, RecentVerdicts
 from pinchpoint.diagnosis.verdict import Confidence, Kind
@@ -102,6 +104,19 @@ def test_a_phase_that_has_just_begun_is_judged_by_what_it_did_alone() -> None:
         (Kind.RESOURCE, 3.0, Confidence.HIGH),
         (Kind.RESOURCE, 3.0, Confidence.HIGH),
     ]
+
+
+def test_who_has_not_seen_the_processes_of_a_phase_for_a_second_is_not_blind_yet() -> None:
+    """The processes' time is sampled rarely: it stands still in the first seconds of a phase."""
+    verdicts, host, shown = RecentVerdicts(), Recent(), []
+    for number in range(8):
+        snapshot = second(number, began=4)
+        time = number if number < 4 or number >= 6 else 3
+        names = (("benchmark", "fio"), ("run", "r"), ("wait", "mds"))
+        host.add(replace(snapshot, values={**snapshot.values, "pinchpoint_workload_seconds_total": {names: time}}))
+        shown += [one.verdict.kind for one in verdicts.take(START + number, {"a": host}) if one.phase]
+
+    assert set(shown) == {Kind.RESOURCE}
 
 
 def test_a_poor_first_answer_gives_way_to_a_better_one_at_once() -> None:

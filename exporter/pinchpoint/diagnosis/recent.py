@@ -163,6 +163,8 @@ class RecentVerdicts:
                 run.silent = None
             elif run.silent is None:
                 run.silent = now - found.seconds
+            if found.kind is Kind.BLIND and found.seconds < MIN_WINDOW_SECONDS:
+                continue  # the exporter need not have sampled the benchmark's processes in this phase yet
             found = run.judge.take(now, found)
             if found.kind is not Kind.TOO_SHORT:
                 same = run.shown is not None and run.shown.verdict.answer == found.answer
