@@ -7,8 +7,10 @@ come from both if ``mgr/prometheus/exclude_perf_counters`` is false: `ceph` coun
 from __future__ import annotations
 
 from dashboards.kit import CLUSTER, DAEMON_CLUSTER, FULL, HOST, Query
+from pinchpoint.report.palette import STATUS
 
 __all__ = [
+    "HEALTH_COLOURS",
     "HEALTH_WORDS",
     "MANAGER",
     "busy",
@@ -25,6 +27,7 @@ __all__ = [
 MANAGER = 15
 """Seconds between two updates of a manager's answer (mgr/prometheus/scrape_interval); more scrapes add nothing."""
 HEALTH_WORDS = {"0": "ok", "1": "warning", "2": "error", "3": "not scraped"}
+HEALTH_COLOURS = {"0": STATUS["good"], "1": STATUS["bad"], "2": STATUS["bad"]}
 LATELY = "2m"
 """For how long an exporter that does not answer is still the source."""
 ELSEWHERE = 'pinchpoint_ceph_daemon_info{cluster!~"$cluster"}'

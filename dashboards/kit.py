@@ -603,7 +603,8 @@ def _no_value_in_cells() -> dashboard.SpecialValueMap:
     """Return the mapping for empty cells: without it, each would show the text for an empty table."""
     return dashboard.SpecialValueMap(
         options=dashboard.DashboardSpecialValueMapOptions(
-            match=dashboard.SpecialValueMatch.NULL, result=dashboard.ValueMappingResult(text="-", index=0)
+            match=dashboard.SpecialValueMatch.NULL,
+            result=dashboard.ValueMappingResult(text="-", color=TEXT_COLOUR, index=0),
         )
     )
 
@@ -699,7 +700,7 @@ def numbers(
     if decimals is not None:
         panel.decimals(decimals)
     if good:
-        panel.mappings([_value_map(good, STATUS["good"]), _all_others(STATUS["bad"])])
+        panel.mappings([_value_map(good, dict.fromkeys(good, STATUS["good"])), _all_others(STATUS["bad"])])
     if full:
         steps = [dashboard.Threshold(value=None, color=TEXT_COLOUR)]
         steps.append(dashboard.Threshold(value=ROLES.thresholds[full], color=FULL_COLOUR))
@@ -709,10 +710,10 @@ def numbers(
     return panel
 
 
-def _value_map(words: Mapping[str, str], colour: str | None = None) -> dashboard.ValueMap:
+def _value_map(words: Mapping[str, str], colours: Mapping[str, str]) -> dashboard.ValueMap:
     return dashboard.ValueMap(
         options={
-            value: dashboard.ValueMappingResult(text=word, color=colour, index=i)
+            value: dashboard.ValueMappingResult(text=word, color=colours.get(value), index=i)
             for i, (value, word) in enumerate(words.items())
         }
     )
@@ -766,12 +767,14 @@ def states(
     colours: Mapping[str, str] | None = None,
     text_of: str = "",
     words: Mapping[str, str] | None = None,
+    value_colours: Mapping[str, str] | None = None,
     show_value: bool = True,
 ) -> statetimeline.Panel:
     """Return states over time.
 
-    Without `text_of`, each series is a row, drawn while it has a value. With it, there is a single row whose states are
-    the values of that label; the keys of `colours` and `words` are then regular expressions for states, in slashes.
+    Without `text_of`, each series is a row, drawn while it has a value; its values may have `value_colours`. With it,
+    there is a single row whose states are the values of that label; the keys of `colours` and `words` are then regular
+    expressions for states, in slashes.
     """
     panel = _panel(statetimeline.Panel(), title, about, size)
     panel.targets(_refs(queries, as_table=bool(text_of))).row_height(0.85).line_width(0).fill_opacity(85)
@@ -800,7 +803,7 @@ def states(
         panel.color_scheme(builders.FieldColor().mode(dashboard.FieldColorModeId.FIXED).fixed_color(WAITS["other"]))
     else:
         if words:
-            panel.mappings([_value_map(words)])
+            panel.mappings([_value_map(words, value_colours or {})])
         panel.color_scheme(builders.FieldColor().mode(dashboard.FieldColorModeId.FIXED).fixed_color(SERIES[0]))
         _colour(panel, colours or {})
     return panel

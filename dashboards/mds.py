@@ -5,6 +5,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from dashboards.daemons import (
+    HEALTH_COLOURS,
     HEALTH_WORDS,
     MANAGER,
     busy,
@@ -300,6 +301,7 @@ def health() -> Panel:
         size=(6, 7),
         colours={"cluster": WAIT_COLOURS["other"], "/^(MDS|FS)_/": WARNED},
         words=HEALTH_WORDS,
+        value_colours=HEALTH_COLOURS,
     )
 
 

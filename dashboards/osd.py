@@ -5,6 +5,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from dashboards.daemons import (
+    HEALTH_COLOURS,
     HEALTH_WORDS,
     MANAGER,
     busy,
@@ -306,6 +307,7 @@ def health() -> Panel:
         size=(6, 9),
         colours={"cluster": WAIT_COLOURS["other"], "/^[A-Z]/": WARNED},
         words=HEALTH_WORDS,
+        value_colours=HEALTH_COLOURS,
     )
 
 

@@ -48,7 +48,7 @@ def dashboard() -> Dashboard:
         variables=("benchmark", "run"),
     )
     made.time("now-24h", "now").refresh("1m").with_variable(compared_with("base", "the one before", STARTED))
-    for panel in (runs, scores, differences, trend, operations, bandwidth, verdicts, seconds, alerts, others):
+    for panel in (runs, scores, differences, operations, bandwidth, verdicts, seconds, alerts, trend, others):
         made.with_panel(panel())
     return made
 
