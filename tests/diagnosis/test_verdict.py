@@ -563,6 +563,23 @@ def test_the_less_sure_another_answer_is_the_longer_it_has_to_hold(confidence: C
     assert kinds == [Kind.RESOURCE] * seconds + [Kind.LATENCY_BOUND] * (4 - seconds)
 
 
+def test_answers_that_differ_from_each_other_contradict_the_shown_one_together() -> None:
+    lock, latency, idle = (
+        judged(a=mds(0.95, 0.0)),
+        judged(a=mds(0.3, 0.0)),
+        judged(a=MadeHost(10.0).works({"idle": 1.0})),
+    )
+    doubtful = [replace(found, confidence=Confidence.MEDIUM) for found in (latency, idle, latency)]
+    judge = Judge()
+    judge.take(0, lock)
+
+    assert [judge.take(10 + second, found).kind for second, found in enumerate(doubtful)] == [
+        Kind.RESOURCE,
+        Kind.RESOURCE,
+        Kind.LATENCY_BOUND,
+    ]
+
+
 def test_every_resource_that_can_be_full_has_advice_and_a_runbook() -> None:
     roles = load_roles()
     advised = {name for name, entry in all_resources().items() if entry.do and entry.what and entry.runbook}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, MutableMapping, Sequence
@@ -17,6 +19,7 @@ from lab.cluster import Cluster
 from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.bpf.path import Source, Windows
 from pinchpoint.diagnosis.verdict import Kind
+from polling import until
 from proofs import faults
 from proofs.conftest import Check
 from proofs.observed import Observed, Watch, watching
@@ -29,6 +32,7 @@ LONG = 12
 LONGER = 24
 """Seconds of a run whose phase has a graph: at least 16 s of it are judged."""
 MANY = 10_000_000
+PATIENCE = 30.0
 NEAR = 0.1
 """How far a share may be from the truth."""
 FAST_LINK, SLOW_LINK = "10gbit", "100mbit"
@@ -51,6 +55,7 @@ while client.recv(length, socket.MSG_WAITALL):
     client.send(b"x")
 """
 """Burns CPU time for each request."""
+QUERY = "SELECT sum(number) FROM generate_series(1, 10000) AS number;"
 CLIENT = """
 import socket, sys, time
 server = socket.create_connection((sys.argv[1], int(sys.argv[2])))
@@ -182,6 +187,35 @@ def test_a_full_server_that_no_rule_knows_is_the_limit(watch: Watch, check: Chec
         found = watch.judge(client)
 
     check(Truth((Kind.RESOURCE,), "unknown_thread toyfrontend"), found)
+
+
+@contextmanager
+def postgres() -> Iterator[list[str]]:
+    """Run PostgreSQL, which refuses to run as root; give the command of pgbench, whose queries keep its server busy."""
+    programs = next(iter(Path("/usr/lib/postgresql").glob("*/bin")), None)
+    if programs is None:
+        pytest.skip("PostgreSQL is not installed")
+    as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--pdeathsig=KILL"]
+    with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
+        shutil.chown(place, "postgres")
+        data, query = f"{place}/data", Path(place, "query.sql")
+        query.write_text(QUERY)
+        make = [*as_user, f"{programs}/initdb", "--no-sync", "--auth=trust", data]
+        subprocess.run(make, cwd=place, check=True, capture_output=True)
+        serve = [*as_user, f"{programs}/postgres", "-D", data, "-k", place, "-c", "listen_addresses="]
+        server = stack.enter_context(subprocess.Popen(serve, cwd=place, stderr=subprocess.DEVNULL))
+        stack.callback(server.terminate)
+        there = ["--host", place, "--username=postgres"]
+        ask = ["pg_isready", *there]
+        assert until(PATIENCE, lambda: not subprocess.run(ask, capture_output=True, check=False).returncode)
+        yield ["pgbench", *there, "--no-vacuum", f"--file={query}", f"--time={LONG}", "postgres"]
+
+
+def test_a_database_that_no_rule_knows_is_the_limit(watch: Watch, check: Check) -> None:
+    with postgres() as pgbench:
+        found = watch.judge(pgbench)
+
+    check(Truth((Kind.RESOURCE,), "unknown_thread postgres"), found)
 
 
 @contextmanager

@@ -618,19 +618,20 @@ def limit_advice(found: Verdict, limit: Limit | None) -> Advice:
 
 
 class Judge:
-    """The verdict of a live window, without flicker: another answer has to hold before it is shown.
+    """The verdict of a live window, without flicker: what is shown changes only after it was contradicted for a while.
 
     Begin a new Judge when the phase changes.
     """
 
     HOLD = 2.0
-    """Seconds for which another answer has to hold, unless it is a stuck daemon or the first one with data ..."""
+    """Seconds of other answers until one is shown, unless it is the first with data, or that a daemon is stuck ..."""
     CLEAR_HOLD = 0.8
-    """... and if its confidence is high: until the next window of a second later says the same."""
+    """... and until one at high confidence is: the next window, a second later, must not have the old answer again."""
 
     def __init__(self) -> None:
         self.shown: Verdict | None = None
-        self._other: tuple[object, float] | None = None
+        self._contradicted: float | None = None
+        """Since when windows have other answers, in seconds."""
 
     def take(self, now: float, found: Verdict) -> Verdict:
         """Return what to show, given the verdict of the window that ends at `now` (seconds)."""
@@ -643,13 +644,14 @@ class Judge:
             or found.kind is Kind.STUCK
             or (shown.confidence is Confidence.LOW and found.confidence is not Confidence.LOW)
         ):
-            self._other = None
+            self._contradicted = None
             self.shown = found
             return found
-        if self._other is None or self._other[0] != answer:
-            self._other = answer, now
-        if now - self._other[1] >= (self.CLEAR_HOLD if found.confidence is Confidence.HIGH else self.HOLD):
-            self._other = None
+        if self._contradicted is None:
+            self._contradicted = now
+        seconds = now - self._contradicted
+        if seconds >= (self.CLEAR_HOLD if found.confidence is Confidence.HIGH else self.HOLD):
+            self._contradicted = None
             self.shown = found
             return found
-        return msgspec.structs.replace(shown, margin=f"changing: {found.words} since {now - self._other[1]:.0f} s")
+        return msgspec.structs.replace(shown, margin=f"changing: {found.words} since {seconds:.0f} s")
