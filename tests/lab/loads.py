@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -134,6 +135,10 @@ class Ganesha(Load):
         script = 'echo ready; printf 6bytes >"$0"; while :; do nfs-ls "$1" && nfs-cp "$0" "$2"; done >/dev/null 2>&1'
         source = str(self._cluster.directory / f"ganesha.{self.port}" / "source")
         return Load(self._cluster, "nfs", ["/bin/sh", "-c", script, source, self.url(), self.url("copied")])
+
+    def client_command(self) -> list[str]:
+        """Return the command of a client that creates and removes a file until it is killed (nfs_client.py)."""
+        return [sys.executable, str(HERE / "nfs_client.py"), self.url()]
 
     def stop(self) -> None:
         """End it, and evict its client: otherwise its session keeps its capabilities until they are reclaimed."""
