@@ -277,7 +277,7 @@ def tables_show_labels_that_exist(found: Dashboard, world: World) -> Problems:
 
 
 def titles_fit_a_laptop(found: Dashboard, world: World) -> Problems:
-    """No title is cut off on a screen of 1366 pixels, beside the signs of its description and its links."""
+    """No title is cut off on a screen of 1366 pixels, beside the sign of its description."""
     for panel in _shown(found):
         needed, room = CHARACTER * len(panel["title"]) + SIGNS, _room(panel)
         if needed > room:
