@@ -41,7 +41,7 @@ KERNEL = "waits in the kernel"
 """What a timer in the kernel uses of the CPUs: no process is charged for it."""
 SHOWN = 6
 """Probes, and threads, of which the cost is shown, the dearest first."""
-ROOMY = {"osd": {"bluestore_block_size": "24Gi"}}
+ROOMY = {"osd": {"memstore_device_bytes": "8Gi"}}
 """What `rados bench` writes in each round stays."""
 MDTEST = Path(__file__).resolve().parent.parent / "tests" / "loads" / "mdtest.py"
 
