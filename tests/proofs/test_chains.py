@@ -206,9 +206,9 @@ def postgres() -> Iterator[list[str]]:
         server = stack.enter_context(subprocess.Popen(serve, cwd=place, stderr=subprocess.DEVNULL))
         stack.callback(server.terminate)
         there = ["--host", place, "--username=postgres"]
-        ask = ["pg_isready", *there]
+        ask = [f"{programs}/pg_isready", *there]
         assert until(PATIENCE, lambda: not subprocess.run(ask, capture_output=True, check=False).returncode)
-        yield ["pgbench", *there, "--no-vacuum", f"--file={query}", f"--time={LONG}", "postgres"]
+        yield [f"{programs}/pgbench", *there, "--no-vacuum", f"--file={query}", f"--time={LONG}", "postgres"]
 
 
 def test_a_database_that_no_rule_knows_is_the_limit(watch: Watch, check: Check) -> None:

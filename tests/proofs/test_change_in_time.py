@@ -12,7 +12,7 @@ from proofs.test_alert_in_time import one_full_thread
 
 GROUP = "Alerts"
 SECONDS = 9.0
-"""Until a change is in Prometheus; a browser asks there every 2 to 5 s."""
+"""Until a change is in Prometheus."""
 
 
 def test_a_change_of_the_limit_is_in_prometheus_within_seconds(
