@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate
 
 from msgspec.structs import replace
 
@@ -43,6 +44,18 @@ def test_what_is_shown_changes_when_another_answer_holds_or_another_phase_begins
     assert shown(4, lock(0.95).gauge("pinchpoint_phase_active", 0, benchmark="fio", run="r", phase="create")) is (
         Kind.RESOURCE
     )
+
+
+def test_a_change_is_shown_once_two_seconds_have_another_answer_at_high_confidence() -> None:
+    verdicts, picture, shown = RecentVerdicts(), Recent(), []
+    busy = [1.0] * 5 + [0.0] * 3
+    for now, total in enumerate(accumulate(busy, initial=0.0)):
+        host = MadeHost(1.0).works({"mds": now}).resource("mds_lock", "mds.a", total, "mds", saturated=total)
+        _, snapshot = host.pair()
+        picture.add(replace(snapshot, time=START + now))
+        shown += [found.verdict.kind for found in verdicts.take(START + now, {"a": picture})]
+
+    assert shown == [Kind.RESOURCE] * 6 + [Kind.LATENCY_BOUND] * 2
 
 
 def test_requests_of_which_none_is_answered_are_stuck_however_short_what_is_seen_of_them_at_a_time() -> None:

@@ -552,15 +552,33 @@ def test_the_live_verdict_changes_only_when_another_one_holds() -> None:
     assert judge.take(5, latency).kind is Kind.LATENCY_BOUND
 
 
-@pytest.mark.parametrize(("confidence", "seconds"), [(Confidence.HIGH, 1), (Confidence.MEDIUM, 2), (Confidence.LOW, 2)])
-def test_the_less_sure_another_answer_is_the_longer_it_has_to_hold(confidence: Confidence, seconds: int) -> None:
-    lock = judged(a=mds(0.95, 0.0))
-    latency = replace(judged(a=mds(0.3, 0.0)), confidence=confidence)
+@pytest.mark.parametrize(("confidence", "seconds"), [(Confidence.HIGH, 0), (Confidence.MEDIUM, 1), (Confidence.LOW, 2)])
+def test_the_surer_the_newest_part_of_a_window_is_of_another_answer_the_sooner_it_is_shown(
+    confidence: Confidence, seconds: int
+) -> None:
+    lock, latency = judged(a=mds(0.95, 0.0)), judged(a=mds(0.3, 0.0))
+    newest = replace(latency, confidence=confidence)
     judge = Judge()
     judge.take(0, lock)
-    kinds = [judge.take(10 + second, latency).kind for second in range(4)]
+    kinds = [judge.take(10 + second, latency, lambda: newest).kind for second in range(4)]
 
     assert kinds == [Kind.RESOURCE] * seconds + [Kind.LATENCY_BOUND] * (4 - seconds)
+
+
+def test_another_answer_has_to_hold_if_the_newest_part_of_its_window_does_not_have_it() -> None:
+    lock, latency = judged(a=mds(0.95, 0.0)), judged(a=mds(0.3, 0.0))
+    judge = Judge()
+    judge.take(0, lock)
+    kinds = [judge.take(10 + second, latency, lambda: lock).kind for second in range(3)]
+
+    assert kinds == [Kind.RESOURCE, Kind.RESOURCE, Kind.LATENCY_BOUND]
+
+
+def test_the_newest_part_of_a_window_is_judged_only_if_the_window_contradicts_what_is_shown() -> None:
+    lock = judged(a=mds(0.95, 0.0))
+    judge = Judge()
+    for second in range(3):
+        judge.take(second, lock, lambda: pytest.fail("it need not be judged"))
 
 
 def test_answers_that_differ_from_each_other_contradict_the_shown_one_together() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 
 import msgspec
 
@@ -24,6 +24,8 @@ __all__ = ["MIN_WINDOW_SECONDS", "Judged", "Recent", "RecentVerdicts"]
 
 MIN_WINDOW_SECONDS = 3.0
 """Minimum seconds covered by a picture: 3.3 % of 2 s windows and 2.2 % of 3 s windows differ from the whole."""
+NEWEST_SECONDS = 1.0
+"""Seconds at the end of a picture that tell a change from a blip."""
 MIN_JUDGED_SECONDS = 0.9
 """Seconds after which a new phase is judged, with low confidence: one scrape."""
 MAX_JUDGED_BENCHMARKS = 3
@@ -71,6 +73,14 @@ class Recent:
         if _goes_on(first, work, phase):
             return None
         return next((snapshot.time for snapshot in others if _goes_on(snapshot, work, phase)), None)
+
+    def newest(self, began: float) -> tuple[Snapshot, Snapshot] | None:
+        """Return the snapshots around the last `NEWEST_SECONDS`, or those since a Unix time if it is later.
+
+        None if that is the whole picture, or there is only one.
+        """
+        found = self.since(max(began, self._history[-1].time - NEWEST_SECONDS)) if self._history else None
+        return None if found is None or found[0] is self._history[0] else found
 
     def since(self, time: float) -> tuple[Snapshot, Snapshot] | None:
         """Return the snapshot that is nearest to a Unix time, and the last one, as `span` does."""
@@ -158,14 +168,15 @@ class RecentVerdicts:
                 seen = {name: usage(*span) for name, span in young.items()}
             else:
                 seen, young = uses, present
-            found = _judged(seen, young, key, 0.0 if run.silent is None else now - run.silent)
+            unanswered = 0.0 if run.silent is None else now - run.silent
+            found = _judged(seen, young, key, unanswered)
             if not found.unanswered:
                 run.silent = None
             elif run.silent is None:
                 run.silent = now - found.seconds
             if found.kind is Kind.BLIND and found.seconds < MIN_WINDOW_SECONDS:
                 continue  # the exporter need not have sampled the benchmark's processes in this phase yet
-            found = run.judge.take(now, found)
+            found = run.judge.take(now, found, partial(_newest, hosts, key, max(began, default=0.0), unanswered))
             if found.kind is not Kind.TOO_SHORT:
                 same = run.shown is not None and run.shown.verdict.answer == found.answer
                 since = run.shown.since if same and run.shown is not None else now
@@ -180,14 +191,33 @@ def _most(works: Sequence[BenchmarkWork], limit: int) -> Iterable[BenchmarkWork]
     return (work for place, work in enumerate(works) if place in kept)
 
 
+def _newest(hosts: Mapping[str, Recent], key: tuple[str, str, str], began: float, unanswered: float) -> Verdict | None:
+    """Return the verdict of the newest part of the picture; None if a host has not answered often enough for one."""
+    spans = {name: span for name, recent in hosts.items() if (span := recent.newest(began)) is not None}
+    if spans.keys() < hosts.keys():
+        return None
+    return _judged({name: usage(*span) for name, span in spans.items()}, spans, key, unanswered, MIN_JUDGED_SECONDS)
+
+
 def _judged(
     uses: Mapping[str, Usage],
     spans: Mapping[str, tuple[Snapshot, Snapshot]],
     key: tuple[str, str, str],
     unanswered: float,
+    trusted: float = MIN_WINDOW_SECONDS,
 ) -> Verdict:
+    benchmark, run, _ = key
     before, after = ({name: span[place] for name, span in spans.items()} for place in (0, 1))
-    return judge(uses, before, after, benchmark=key[0], run=key[1], shortest=MIN_JUDGED_SECONDS, unanswered=unanswered)
+    return judge(
+        uses,
+        before,
+        after,
+        benchmark=benchmark,
+        run=run,
+        shortest=MIN_JUDGED_SECONDS,
+        trusted=trusted,
+        unanswered=unanswered,
+    )
 
 
 def _goes_on(snapshot: Snapshot, work: BenchmarkWork, phase: str) -> bool:

@@ -262,12 +262,13 @@ def judge(
     benchmark: str = "",
     run: str = "",
     shortest: float = MIN_VERDICT_SECONDS,
+    trusted: float = MIN_TRUSTED_SECONDS,
     unanswered: float = 0.0,
 ) -> Verdict:
     """Like `verdict`, for hosts whose usage is already known.
 
-    Below `shortest` seconds there is no verdict. `unanswered` are the seconds without an answered request up to the
-    interval's end, if known for longer than the interval.
+    Below `shortest` seconds there is no verdict, and below `trusted` seconds its confidence is low. `unanswered` are
+    the seconds without an answered request up to the interval's end, if known for longer than the interval.
     """
     hosts = {name: hosts[name] for name in sorted(hosts)}
     seconds = max((host.seconds for host in hosts.values()), default=0.0)
@@ -324,7 +325,8 @@ def judge(
     early = silent if held and kind is not Kind.STUCK else 0.0
     held_back = throttle_doubt(falls) if any(limit.resource == "kv_sync" for limit in limits) else ""
     others = (margin, chain_doubt, lock_doubt(locks), held_back, *hidden_parts)
-    doubts, confidence = _doubts(hosts, seconds, shares, hidden, others, strange=strange, silent=early)
+    brief = seconds < trusted
+    doubts, confidence = _doubts(hosts, seconds, shares, hidden, others, strange=strange, brief=brief, silent=early)
     found = Verdict(
         kind=kind,
         seconds=seconds,
@@ -555,11 +557,12 @@ def _doubts(
     others: Sequence[str],
     *,
     strange: bool,
+    brief: bool,
     silent: float,
 ) -> tuple[tuple[str, ...], Confidence]:
     grave: list[str] = []
     slight: list[str] = []
-    if seconds < MIN_TRUSTED_SECONDS:
+    if brief:
         grave.append(f"only {seconds:.1f} s were seen")
     if silent:
         grave.append(
@@ -623,18 +626,22 @@ class Judge:
     Begin a new Judge when the phase changes.
     """
 
-    HOLD = 2.0
-    """Seconds of other answers until one is shown, unless it is the first with data, or that a daemon is stuck ..."""
-    CLEAR_HOLD = 0.8
-    """... and until one at high confidence is: the next window, a second later, must not have the old answer again."""
+    HOLD: Mapping[Confidence, float] = {Confidence.HIGH: 0.0, Confidence.MEDIUM: 0.8, Confidence.LOW: 2.0}
+    """Seconds of other answers until one is shown, by the confidence of the window's newest part if that has the same
+    answer, otherwise as if that were low. The first answer with data, and that a daemon is stuck, need not wait. 0.8 s
+    are two windows, a second apart."""
 
     def __init__(self) -> None:
         self.shown: Verdict | None = None
         self._contradicted: float | None = None
         """Since when windows have other answers, in seconds."""
 
-    def take(self, now: float, found: Verdict) -> Verdict:
-        """Return what to show, given the verdict of the window that ends at `now` (seconds)."""
+    def take(self, now: float, found: Verdict, newest: Callable[[], Verdict | None] = lambda: None) -> Verdict:
+        """Return what to show, given the verdict of the window that ends at `now` (seconds).
+
+        `newest` returns the verdict of the newest part of that window, None if it has none. It is called only if the
+        window contradicts what is shown.
+        """
         shown = self.shown
         answer = found.answer
         if (
@@ -650,7 +657,9 @@ class Judge:
         if self._contradicted is None:
             self._contradicted = now
         seconds = now - self._contradicted
-        if seconds >= (self.CLEAR_HOLD if found.confidence is Confidence.HIGH else self.HOLD):
+        part = newest()
+        agreed = part.confidence if part is not None and part.answer == answer else Confidence.LOW
+        if seconds >= self.HOLD[agreed]:
             self._contradicted = None
             self.shown = found
             return found
