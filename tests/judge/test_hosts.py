@@ -40,8 +40,8 @@ class Answers:
         self.closed = True
 
 
-def asking(*sources: Answers) -> Hosts:
-    hosts = Hosts(Pace(ASKED))
+def asking(*sources: Answers, every: float = ASKED) -> Hosts:
+    hosts = Hosts(Pace(every))
     hosts.set({source.name: lambda source=source: source for source in sources})  # type: ignore[misc]
     return hosts
 
@@ -84,6 +84,37 @@ def test_a_source_that_hangs_holds_up_no_other() -> None:
     assert until(20, lambda: well.asked > 5)
     assert slow.asked == 1
     slow.hang.set()
+    hosts.stop()
+
+
+def test_what_all_sources_say_is_awaited() -> None:
+    prompt, late = Answers("a"), Answers("b")
+    prompt.hang.clear()
+    late.hang.clear()
+    hosts = asking(prompt, late, every=60.0)
+    hosts.collect()
+
+    prompt.hang.set()
+    assert not hosts.wait(0.1)
+    late.hang.set()
+    assert hosts.wait(60)
+    hosts.collect()
+    assert not hosts.wait(0)
+    hosts.wake()
+    assert hosts.wait(60)
+
+    hosts.stop()
+
+
+def test_a_source_that_fails_is_not_awaited() -> None:
+    works, fails = Answers("a"), Answers("b")
+    fails.error = SourceError("b", "connection refused")
+    hosts = asking(works, fails, every=1.0)
+
+    assert until(20, lambda: "b" in hosts.problems())
+    hosts.collect()
+    assert hosts.wait(60)
+
     hosts.stop()
 
 

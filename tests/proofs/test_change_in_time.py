@@ -24,7 +24,7 @@ def test_a_change_of_the_limit_is_in_prometheus_within_seconds(
 
     def seconds_until(condition: Callable[[], bool]) -> float:
         began = time.monotonic()
-        assert until(30, condition), limits()
+        assert until(30, condition, pause=0.1), limits()
         return time.monotonic() - began
 
     with one_full_thread() as load:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from threading import Event
 
 import msgspec
 
@@ -26,6 +28,10 @@ class Hosts:
         self._pace = pace
         self._pollers: dict[str, Poller] = {}
         self._slow: dict[str, Problem] = {}
+        self._awaited: set[str] = set()
+        """Sources that have not answered since `collect`, of those that answer in time."""
+        self._complete = Event()
+        """Whether none is left."""
 
     def set(self, sources: Mapping[str, Callable[[], Source]]) -> None:
         """Query only these sources from now on, each given by name."""
@@ -33,16 +39,40 @@ class Hosts:
             self._pollers.pop(name).close()
         for name in sources.keys() - self._pollers.keys():
             self._pollers[name] = Poller(
-                sources[name](), self._pace.interval, slowest=MAX_READING_INTERVAL_SECONDS, ring=self._adapt
+                sources[name](),
+                self._pace.interval,
+                slowest=MAX_READING_INTERVAL_SECONDS,
+                ring=partial(self._answered, name),
             )
 
-    def _adapt(self) -> None:
+    def _answered(self, name: str) -> None:
         if self._pace.check():
             for poller in [*self._pollers.values()]:
                 poller.interval = self._pace.interval
+        if name in self._awaited:
+            self._awaited.discard(name)
+            if not self._awaited:
+                self._complete.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until all sources have answered since `collect`, except slow and failing ones, or `wake` is called.
+
+        Return False if that has not happened after so many seconds.
+        """
+        return self._complete.wait(seconds)
+
+    def wake(self) -> None:
+        """End `wait`."""
+        self._complete.set()
 
     def collect(self) -> dict[str, Snapshot]:
         """Return the hosts that have answered since the last time, with their newest series."""
+        self._complete.clear()
+        self._awaited = {
+            name
+            for name, poller in self._pollers.items()
+            if poller.failure is None and poller.took < self._pace.interval
+        }
         found: dict[str, Snapshot] = {}
         for poller in self._pollers.values():
             # No answer comes while one is under way.

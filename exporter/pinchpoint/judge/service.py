@@ -50,6 +50,8 @@ __all__ = ["Judgement", "Service"]
 
 JUDGING_SHARE = 0.5
 """Share of the interval that may be spent on judging: serving the answers needs the interpreter too."""
+LONGEST_ROUND = 1.5
+"""Intervals after which a round begins though a source has not answered since the last one."""
 REREAD_INTERVAL_SECONDS = 5.0
 """Seconds after which target files are checked again."""
 SLOWED = ": more often would fill a core"
@@ -136,7 +138,7 @@ these several times a round: a third of the time that judging 100 hosts takes.""
 
 
 class Service:
-    """Queries targets, those in files, and Prometheus servers every `interval` seconds, and judges as often.
+    """Queries targets, those in files, and Prometheus servers every `interval` seconds, and judges their answers.
 
     Both happen less often if they would fill a core: see `Pace`.
     """
@@ -188,7 +190,7 @@ class Service:
     def run(self) -> None:
         """Judge until `stop`."""
         gc.set_threshold(*GC_THRESHOLDS)
-        due = reread = time.monotonic()
+        reread = time.monotonic()
         while not self._stop.is_set():
             now = time.monotonic()
             try:
@@ -199,8 +201,7 @@ class Service:
             except Exception:  # one host's bad data must not silence the judge on all others
                 log.exception("a round failed; the next one begins anew")
                 self._engine = Engine(time.monotonic)
-            due = max(due + self._pace.interval, time.monotonic())
-            self._stop.wait(due - time.monotonic())
+            self._hosts.wait(max(0.0, now + LONGEST_ROUND * self._pace.interval - time.monotonic()))
         self._hosts.stop()
 
     def round(self) -> None:
@@ -304,3 +305,4 @@ class Service:
     def stop(self) -> None:
         """End after the current round."""
         self._stop.set()
+        self._hosts.wake()
