@@ -44,9 +44,9 @@ def dashboard() -> Dashboard:
         "pinchpoint-bottleneck",
         "Pinchpoint / Bottleneck now",
         "Which phase, is it alive, what limits it, since when, on which host, what to do.",
-        variables=("run", "host"),
+        variables=("run", "host", "several"),
     )
-    for variable in (*compared_rate(), *sentences()):
+    for variable in (*compared_rate(), so_far(), *sentences()):
         made.with_variable(variable)
     now = (sentence, phases, phase, limit, progress)
     for panel in (*now, rate, waits, ranking, since, advice, results, alerts, blind):
@@ -71,11 +71,24 @@ def _shift() -> str:
     """Return a query whose label ``shift`` is how long after the run to compare with the chosen one began."""
     newest = f"max(pinchpoint_run_start_timestamp_seconds{{{RUN}}})"
     other = 'max(last_over_time(pinchpoint_run_start_timestamp_seconds{run="$ghost"}[7d]))'
-    # Prometheus 2.42 refuses an offset of 0 s.
-    seconds = f'count_values("seconds", clamp_min(round({newest} - {other}), 1))'
-    none = 'label_replace(vector(1), "shift", "1s", "", "")'
-    seconds = f'label_replace({seconds}, "unit", "s", "", "")'
-    return f'label_join({seconds}, "shift", "", "seconds", "unit") or on () {none}'
+    return _duration("shift", f"{newest} - {other}")
+
+
+def so_far() -> Any:
+    """Return the variable ``elapsed``: for how long the longest active phase of the chosen runs has been running."""
+    return derived("elapsed", _duration("elapsed", f"max({_of_phases('elapsed_seconds')})"), "elapsed")
+
+
+def _of_phases(metric: str) -> str:
+    return f"max by (benchmark, run, phase) (pinchpoint_phase_{metric}{{{RUN}}} and on (run, phase) {ACTIVE})"
+
+
+def _duration(label: str, seconds: str) -> str:
+    """Return a query whose label is a time in whole seconds as a duration of PromQL, 1 s if there is none."""
+    # Prometheus 2.42 refuses an offset, and any version a range, of 0 s.
+    whole = f'label_replace(count_values("seconds", clamp_min(round({seconds}), 1)), "unit", "s", "", "")'
+    none = f'label_replace(vector(1), "{label}", "1s", "", "")'
+    return f'label_join({whole}, "{label}", "", "seconds", "unit") or on () {none}'
 
 
 # ---- Panels
@@ -168,11 +181,9 @@ def progress() -> Panel:
     )
 
     def of(metric: str) -> Query:
-        return Query(
-            f"max by (benchmark, run, phase) (pinchpoint_phase_{metric}{{{RUN}}} and on (run, phase) {ACTIVE})"
-        )
+        return Query(_of_phases(metric))
 
-    expected, elapsed, done = (of(name).expr for name in ("expected_seconds", "elapsed_seconds", "progress_ratio"))
+    expected, elapsed, done = (_of_phases(name) for name in ("expected_seconds", "elapsed_seconds", "progress_ratio"))
     return rows(
         "Running",
         about,
@@ -214,7 +225,7 @@ def advice() -> Panel:
         {"blame": Query(f"{advised} * on {LIMIT} group_left () {blame} or {advised} * 0")},
         {
             "limit": Column("limited by", width=180),
-            "host": Column("on", width=100),
+            "host": Column("on", width=100, several=True),
             "blame": Column("blame", unit="percentunit", width=60, decimals=0),
             "confidence": Column("sure", width=70),
             "advice": Column("do first", wrap=True, link=f"{PAGES}${{__data.fields.page.text}}", link_title="Read on"),
@@ -263,27 +274,32 @@ def results() -> Panel:
     """Return the results that the benchmark has printed."""
     about = About(
         "Results of each phase as soon as the benchmark prints them, and the benchmark's own figures for the "
-        "current phase.",
+        "current phase. `so far`: the mean since it began, in bytes moved and requests waited for; if it goes on like "
+        "this, the result.",
         "As much as in the best run so far.",
         "Lower than before by more than the spread of repeats (dashboard Runs).",
         ("docs/results.md", "ThroughputDecay", "RunInvalid"),
     )
 
-    def of(unit: str) -> Query:
+    longest = f"topk(1, max by (run, phase) ({_of_phases('elapsed_seconds')}))"
+
+    def of(unit: str, counted: str) -> Query:
         selector = f'{{{RUN}, unit="{unit}"}}'
         found = f"pinchpoint_phase_rate{selector} or pinchpoint_phase_result{selector}"
-        return Query(f"max by (run, phase, operation) ({found})")
+        done = f'sum by (run) (increase(pinchpoint_workload_done_total{{{RUN}, unit="{counted}"}}[$elapsed]))'
+        mean = f'label_replace({done} / on (run) group_right () {longest}, "operation", "so far", "", "")'
+        return Query(f"max by (run, phase, operation) ({found} or {mean})")
 
     started = f"max by (run, phase) (pinchpoint_phase_start_timestamp_seconds{{{RUN}}})"
-    rates = f'{{{RUN}, unit=~"bytes_per_second|operations_per_second"}}'
-    operations = f"max by (run, phase, operation) (pinchpoint_phase_rate{rates} or pinchpoint_phase_result{rates})"
+    by_bytes, by_operations = of("bytes_per_second", "bytes"), of("operations_per_second", "waits")
+    every = f"max by (run, phase, operation) ({by_bytes.expr} or {by_operations.expr})"
     return rows(
         "Results",
         about,
         {
-            "bytes": of("bytes_per_second"),
-            "operations": of("operations_per_second"),
-            "start": Query(f"1000 * {started} * on (run, phase) group_right () ({operations} * 0 + 1)"),
+            "bytes": by_bytes,
+            "operations": by_operations,
+            "start": Query(f"1000 * {started} * on (run, phase) group_right () ({every} * 0 + 1)"),
         },
         {
             "phase": Column("phase"),
@@ -350,7 +366,7 @@ def ranking() -> Panel:
         {
             "resource": Column("resource", width=110),
             "owner": Column("of", width=95),
-            "instance": Column("on", width=95),
+            "instance": Column("on", width=95, several=True),
             "blame": Column("blame", unit="percentunit", bar=KINDS["resource"], decimals=0),
             "busy": Column("busy", unit="percentunit", bar=WAIT_COLOURS["osd"], decimals=0),
             "full": Column("full for", unit="percentunit", width=70, decimals=0),
@@ -399,8 +415,8 @@ def alerts() -> Panel:
             "rank": Column("rank", hidden=True),
             "severity": Column("severity", width=75),
             "alertname": Column("alert", link=f"{PAGES}runbooks/${{__data.fields.alert}}.md", link_title="Runbook"),
-            "of": Column("of", width=100),
-            "instance": Column("on", width=95),
+            "of": Column("of", width=125),
+            "instance": Column("on", width=95, several=True),
             "age": Column("for", unit="s", width=65, decimals=0),
         },
         size=(10, 7),
@@ -435,7 +451,7 @@ def blind() -> Panel:
         "Not seen",
         about,
         {"one": Query(f"max by (instance, blind) ({found})")},
-        {"blind": Column("what"), "instance": Column("on")},
+        {"blind": Column("what"), "instance": Column("on", several=True)},
         size=(4, 7),
         nothing="all is seen",
     )
@@ -458,7 +474,7 @@ def chain() -> Panel:
         {"share": Query(f'topk(12, label_replace({shares}, "owner", "itself", "owner", ""))')},
         {
             "run": Column("run"),
-            "instance": Column("on", width=160),
+            "instance": Column("on", width=160, several=True),
             "owner": Column("who", width=160),
             "role": Column("its threads", width=160),
             "share": Column("of its time", unit="percentunit", bar=KINDS["resource"], width=150, decimals=0),
@@ -517,7 +533,7 @@ def costs() -> Panel:
         {
             "resource": Column("resource", width=130),
             "owner": Column("of", width=130),
-            "instance": Column("on", width=110),
+            "instance": Column("on", width=110, several=True),
             "class": Column("spends CPU time on", link=page("docs/costs.md")),
             "share": Column("share", unit="percentunit", bar=KINDS["resource"], width=150, decimals=0),
         },
@@ -554,7 +570,7 @@ def ranks() -> Panel:
         },
         {
             "run": Column("run"),
-            "instance": Column("on", width=160),
+            "instance": Column("on", width=160, several=True),
             "working": Column("working", width=80, decimals=0),
             "done": Column("done", width=80, decimals=0),
             "number": Column("slowest", width=80, decimals=0),

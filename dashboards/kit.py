@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from grafana_foundation_sdk.builders import bargauge, prometheus, stat, statetimeline, table, timeseries
@@ -33,6 +33,7 @@ __all__ = [
     "HOST",
     "JUDGED",
     "JUDGED_HOST",
+    "LAST",
     "PAGES",
     "RUN",
     "WAIT_COLOURS",
@@ -127,9 +128,9 @@ def describe(about: About) -> str:
     return f"{about.shows}\n\n**Good:** {about.good}\n\n**Bad:** {about.bad}\n\n**Read on:** {links}"
 
 
-def board_link(name: str, host: str = "${host:queryparam}") -> str:
-    """Return a link to another dashboard that keeps data source, run and time, and the hosts unless `host` is given."""
-    return f"/d/pinchpoint-{name}?${{datasource:queryparam}}&{host}&${{run:queryparam}}&${{__url_time_range}}"
+def board_link(name: str, host: str = "${host:queryparam}", time: str = "${__url_time_range}") -> str:
+    """Return a link to a dashboard that keeps data source and run, and hosts and time unless others are given."""
+    return f"/d/{TAG}-{name}?" + "&".join(filter(None, ("${datasource:queryparam}", host, "${run:queryparam}", time)))
 
 
 def nothing_named(limits: str) -> str:
@@ -171,8 +172,10 @@ def class_colours() -> dict[str, str]:
 def board(uid: str, title: str, question: str, *, variables: Sequence[str] = ("host", "run")) -> builders.Dashboard:
     """Return an empty dashboard that answers `question`; `variables` names the entries of `VARIABLES` that it uses.
 
-    Every dashboard also has the variables ``datasource`` and ``run``, and can show the phases of ``run`` as regions.
+    Every dashboard also has the variables ``datasource``, ``run``, ``began`` and ``ended``, and can show the phases of
+    ``run`` as regions. Tables with a column that is shown for several hosts alone need ``several``.
     """
+    host = "${host:queryparam}" if "host" in variables else ""
     made = (
         builders.Dashboard(title)
         .uid(uid)
@@ -192,6 +195,12 @@ def board(uid: str, title: str, question: str, *, variables: Sequence[str] = ("h
             .keep_time(True)
             .include_vars(True)
         )
+        .link(
+            builders.DashboardLink("Time of the run")
+            .type(dashboard.DashboardLinkType.LINK)
+            .url(board_link(uid.removeprefix(f"{TAG}-"), host, time="from=${began}&to=${ended}"))
+            .tooltip("From the start of the newest chosen run to its end, or to now while it goes on.")
+        )
         .with_variable(
             builders.DatasourceVariable("datasource")
             .label("Data source")
@@ -199,7 +208,7 @@ def board(uid: str, title: str, question: str, *, variables: Sequence[str] = ("h
             .current(dashboard.VariableOption(text="default", value="default"))
         )
     )
-    for name in dict.fromkeys([*variables, "run"]):
+    for name in dict.fromkeys([*variables, "run", "began", "ended"]):
         made.with_variable(VARIABLES[name]())
     for annotation in (_phases(), _alerts()):
         made.annotation(annotation)
@@ -250,6 +259,33 @@ def _at() -> Any:
     return derived("at", f"{several} or {one}", "at")
 
 
+def _several() -> Any:
+    """Return the variable with the pattern for hosts, without their ports, in tables; with one host it matches none."""
+    hosts = "count(count by (instance) (pinchpoint_build_info))"
+    several = f'label_replace({hosts} > 1, "several", "(.+?)(?::[0-9]+)?", "", "")'
+    one = f'label_replace({hosts} == 1, "several", "-", "", "")'
+    return derived("several", f"{several} or {one}", "several")
+
+
+NEWEST = f"topk(1, max by (run) (last_over_time(pinchpoint_run_start_timestamp_seconds{{{RUN}}}[$__range])))"
+"""Start of the newest of the chosen runs, in Unix seconds."""
+
+
+def _began() -> Any:
+    return derived("began", f'count_values("began", floor(1000 * {NEWEST}))', "began")
+
+
+def _ended() -> Any:
+    starts, elapsed = (
+        f"last_over_time(pinchpoint_phase_{name}{{{RUN}}}[$__range])"
+        for name in ("start_timestamp_seconds", "elapsed_seconds")
+    )
+    ended = f"max(({starts} + {elapsed}) and on (run) {NEWEST})"
+    goes_on = f"group(pinchpoint_phase_active{{{RUN}}} == 1 and on (run) {NEWEST})"
+    now = f'label_replace({goes_on}, "ended", "now", "", "")'
+    return derived("ended", f'{now} or on () count_values("ended", ceil(1000 * {ended}))', "ended")
+
+
 def _run() -> Any:
     # A run's id begins with its start time, so this order puts the newest first.
     query = "label_values(pinchpoint_phase_active, run)"
@@ -272,7 +308,16 @@ def _benchmark() -> Any:
     return _choice("benchmark", "Benchmark", query, sort=dashboard.VariableSort.ALPHABETICAL_ASC)
 
 
-VARIABLES = {"run": _run, "host": _host, "cluster": _cluster, "at": _at, "benchmark": _benchmark}
+VARIABLES = {
+    "run": _run,
+    "host": _host,
+    "cluster": _cluster,
+    "at": _at,
+    "several": _several,
+    "began": _began,
+    "ended": _ended,
+    "benchmark": _benchmark,
+}
 
 
 REGION_STEP_SECONDS = 10
@@ -489,7 +534,8 @@ class Column:
 
     `unit` is one of Grafana's units. `bar` draws a share as a bar of this colour. `words` maps values to the text shown
     in their place. In the URL `link`, ``${__data.fields.NAME}`` is another column of the row. `width` is in pixels.
-    `wrap` breaks long text into lines. `signed` colours gains and losses.
+    `wrap` breaks long text into lines. `signed` colours gains and losses. `several` marks the label of a host that is
+    not shown where there is only one.
     """
 
     label: str
@@ -503,6 +549,15 @@ class Column:
     decimals: int | None = None
     wrap: bool = False
     signed: bool = False
+    several: bool = False
+
+
+AT = "at"
+"""The label with the host that a table shows."""
+LAST = " (lastNotNull)"
+"""What Grafana appends to the name of a field whose last value it takes (groupBy.ts)."""
+IDENTITY = ("benchmark", "cluster", "instance", "run")
+"""Labels that tell rows apart even in tables without such a column."""
 
 
 def rows(
@@ -521,15 +576,26 @@ def rows(
     `values` maps names of columns to queries. All queries have to return the same labels, which are columns too.
     The table shows only `columns`, in this order.
     """
+    for host in [name for name, column in columns.items() if column.several]:
+        values = {
+            name: replace(query, expr=f'label_replace({query.expr}, "{AT}", "$1", "{host}", "$several")')
+            for name, query in values.items()
+        }
+        columns = {AT if name == host else name: column for name, column in columns.items()}
     refs = {name: chr(ord("A") + index) for index, name in enumerate(values)}
     panel = _panel(table.Panel(), title, about, size).targets(_refs(values.values(), instant=True, as_table=True))
     panel.no_value(nothing).mappings([_no_value_in_cells()])
-    sources = {f"Value #{ref}" if len(refs) > 1 else "Value": name for name, ref in refs.items()}
-    fields = {name: source for source, name in sources.items()}
+    fields = {name: f"Value #{ref}{LAST}" if len(refs) > 1 else "Value" for name, ref in refs.items()}
     order = {fields.get(name, name): place for place, name in enumerate(columns)}
     steps: list[tuple[str, dict[str, object]]] = []
     if len(refs) > 1:
         steps.append(("merge", {}))
+        # Of a table without rows this leaves no field, and only then does Grafana show the text `nothing`.
+        keys = [*columns.keys() - refs.keys(), *IDENTITY]
+        grouped: dict[str, object] = {key: {"operation": "groupby", "aggregations": []} for key in sorted(keys)}
+        last = {"operation": "aggregate", "aggregations": ["lastNotNull"]}
+        grouped |= {f"Value #{ref}": last for ref in refs.values()}
+        steps.append(("groupBy", {"fields": grouped}))
     steps.append(("filterFieldsByName", {"include": {"names": list(order)}}))
     names = {fields.get(name, name): column.label for name, column in columns.items()}
     steps.append(("organize", {"indexByName": order, "renameByName": names, "excludeByName": {}}))

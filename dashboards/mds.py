@@ -83,7 +83,7 @@ def dashboard() -> Dashboard:
         "Pinchpoint / MDS",
         "Is a metadata server the limit: its lock, its cache, its journal, or clients that keep capabilities? "
         "Figures come from the exporter on the servers' hosts; where the chosen hosts have none, from Ceph itself.",
-        variables=("cluster", "host", "run"),
+        variables=("cluster", "host", "run", "several"),
     )
     tiles = (lock_now, rereads_now, cache_now, journal_now, requests_now, latency_now)
     for panel in (*tiles, servers, health, lock, requests, latency, steps, cache, segments):
@@ -260,7 +260,7 @@ def servers() -> Panel:
         },
         {
             "daemon": Column("server", link=board_link("threads"), link_title="Threads of the hosts", width=135),
-            "instance": Column("on", width=115),
+            "instance": Column("on", width=115, several=True),
             "lock": Column("lock busy", unit="percentunit", bar=COLOUR, decimals=0),
             "cpu": Column("no CPU", unit="percentunit", width=65, decimals=0),
             "full": Column("full for", unit="percentunit", width=65, decimals=0),

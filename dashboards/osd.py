@@ -71,7 +71,7 @@ def dashboard() -> Dashboard:
         "Pinchpoint / OSD and RADOS",
         "Are the OSDs the limit: their workers, their commits, their disks, or one that is slower than all others? "
         "Figures come from the exporter on the OSDs' hosts; where the chosen hosts have none, from Ceph itself.",
-        variables=("cluster", "host", "run"),
+        variables=("cluster", "host", "run", "several"),
     )
     tiles = (groups_now, slow_now, write_now, commit_now, workers_now, operations_now)
     for panel in (*tiles, hottest, health, worst, write_steps, commits, operations, throughput, in_flight):
@@ -268,7 +268,7 @@ def hottest() -> Panel:
         },
         {
             "daemon": Column("OSD", link=board_link("threads"), link_title="Threads of the hosts", width=135),
-            "instance": Column("on", width=115),
+            "instance": Column("on", width=115, several=True),
             "hot": Column("busiest", unit="percentunit", bar=SHADE, decimals=0),
             "workers": Column("workers", unit="percentunit", width=75, decimals=0),
             "thread": Column("kv_sync", unit="percentunit", width=75, decimals=0),

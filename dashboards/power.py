@@ -46,10 +46,11 @@ def dashboard() -> Dashboard:
         "pinchpoint-power",
         "Pinchpoint / CPU power",
         "Which host is slow because its CPUs run below their clock, or have to wake up from deep sleep.",
-        variables=("host", "at", "run"),
+        variables=("host", "at", "run", "several"),
     )
-    for panel in (slowest, dearest, not_performance, capped, hosts, odd, busy_clock, full_clock, clock):
+    for panel in (slowest, dearest, not_performance, capped, hosts, odd):
         made.with_panel(panel())
+    made.with_row(folded("Clocks", busy_clock(), full_clock(), clock()))
     made.with_row(folded("Idle states", residency(), entries(), lost(), deep(), wake_up(), states()))
     return made
 
@@ -255,7 +256,7 @@ def odd() -> Panel:
         },
         {
             "fact": Column("setting", width=110),
-            "instance": Column("on", width=130),
+            "instance": Column("on", width=130, several=True),
             "value": Column("has"),
             "usual": Column("most have"),
             "with": Column("hosts", width=60, decimals=0),

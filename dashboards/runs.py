@@ -14,6 +14,7 @@ from dashboards.kit import (
     bars,
     board,
     compared_with,
+    folded,
     matrix,
     nothing_named,
     rows,
@@ -48,8 +49,9 @@ def dashboard() -> Dashboard:
         variables=("benchmark", "run"),
     )
     made.time("now-24h", "now").refresh("1m").with_variable(compared_with("base", "the one before", STARTED))
-    for panel in (runs, scores, differences, operations, bandwidth, verdicts, seconds, alerts, trend, others):
+    for panel in (runs, scores, differences, operations, bandwidth, verdicts, seconds, alerts):
         made.with_panel(panel())
+    made.with_row(folded("Trend of exported runs, and other figures", trend(), others()))
     return made
 
 

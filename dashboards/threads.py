@@ -49,7 +49,7 @@ def dashboard() -> Dashboard:
         "pinchpoint-threads",
         "Pinchpoint / Threads",
         "Which thread, lock or kernel worker is full, which waits for a CPU, and which process only looks full.",
-        variables=("host", "at", "run"),
+        variables=("host", "at", "run", "several"),
     )
     for panel in (busiest, processes, on_cpu, no_cpu, clients, unknown):
         made.with_panel(panel())
@@ -139,7 +139,7 @@ def busiest() -> Panel:
         {
             "resource": Column("resource", width=115, link=RUNBOOK, link_title="Runbook"),
             "owner": Column("of", width=105, link=BOARD, link_title="Its dashboard"),
-            "instance": Column("on", width=95),
+            "instance": Column("on", width=95, several=True),
             "busy": Column("busy", unit="percentunit", bar=WAIT_COLOURS["osd"], decimals=0),
             "queue": Column("no CPU", unit="percentunit", bar=WAIT_COLOURS["runqueue"], decimals=0),
             "full": Column("full for", unit="percentunit", width=70, decimals=0),
@@ -213,7 +213,7 @@ def processes() -> Panel:
         },
         {
             "owner": Column("of", width=100, link=BOARD, link_title="Its dashboard"),
-            "instance": Column("on", width=95),
+            "instance": Column("on", width=95, several=True),
             "cpus": Column("CPUs", width=50, decimals=2),
             "queue": Column("no CPU", width=65, decimals=2),
             "resource": Column("fullest part", width=100, link=RUNBOOK, link_title="Runbook"),
@@ -551,7 +551,7 @@ def seen() -> Panel:
             "unread": Query(info("pinchpoint_tasks_unreadable")),
         },
         {
-            "instance": Column("on", width=130),
+            "instance": Column("on", width=130, several=True),
             "source": Column("by", width=85),
             "followed": Column("threads", width=70, decimals=0),
             "unread": Column("unread", width=65, decimals=0),

@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from dashboards.kit import FULL, PAGES, class_colour, panels_of
+from dashboards.kit import FULL, LAST, PAGES, class_colour, panels_of
 from grafana import values_of
 from metrics import Known
 from pinchpoint.diagnosis.advice import Advice, advice_on, kind_advice
@@ -58,7 +58,7 @@ SLOW_METRICS = ("ceph_", "node_")
 SLOW_SCRAPES = {"5s", "15s"}
 """compose/prometheus.yml scrapes them every 5 s; a mgr renews its answer every 15 s."""
 RATE_WINDOWS = {"$__rate_interval"}
-INCREASE_WINDOWS = {"$__rate_interval", "$__range"}
+INCREASE_WINDOWS = {"$__rate_interval", "$__range", "$elapsed"}
 RATES = {"rate", "increase", "irate", "resets", "changes"}
 """Functions through which a counter may be shown."""
 UNITS = re.compile(r"[_:](seconds|bytes|hertz|ratio|bytes_total)$")
@@ -178,7 +178,8 @@ class Table:
         named = {
             matcher["options"]: properties for matcher, properties in _overrides(panel) if matcher["id"] == "byName"
         }
-        return cls(tuple(fields), bool(matrix), columns, named)
+        columns = {field.removesuffix(LAST): column for field, column in columns.items()}
+        return cls(tuple(field.removesuffix(LAST) for field in fields), bool(matrix), columns, named)
 
     def column(self, name: str) -> str:
         return self.columns.get(name, name)
@@ -490,7 +491,7 @@ def variables_are_defined_and_used(found: Dashboard, world: World) -> Problems:
     """Each used variable is defined, each defined one is used, and those with many values are matched accordingly."""
     defined = {variable["name"]: variable for variable in _variables(found)}
     used: set[str] = set()
-    for text in _strings([found["panels"], found["annotations"], found["templating"], found["title"]]):
+    for text in _strings([found["panels"], found["annotations"], found["templating"], found["links"], found["title"]]):
         # A "$" at the end of a regular expression and the "$1" of a label_replace are not variables.
         used |= {name for pair in re.findall(r"\$([a-zA-Z_]\w*)|\$\{([a-zA-Z_]\w*)", text) for name in pair if name}
     used = {name for name in used if not name.startswith("__")}
