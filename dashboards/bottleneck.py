@@ -508,7 +508,7 @@ def passed() -> Panel:
             "role": Column("its threads", width=120),
             "to_owner": Column("wakes", width=100),
             "to_role": Column("of it"),
-            "share": Column("of the time", unit="percentunit", bar=KINDS["resource"], width=120, decimals=0),
+            "share": Column("of the time", unit="percentunit", bar=KINDS["resource"], width=120, decimals=1),
         },
         size=(10, 9),
         sort="share",

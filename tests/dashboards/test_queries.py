@@ -89,5 +89,12 @@ def test_the_verdict_is_a_sentence_with_advice(seen: Seen) -> None:
         assert re.fullmatch(r"\w.+\. \[Read on\]\(.+\.md\)", advice)
 
 
+def test_the_link_to_the_time_of_the_run_has_its_start_and_its_end(seen: Seen) -> None:
+    began, ended = (seen.all["bottleneck"][name] for name in ("began", "ended"))
+
+    assert seen.client.end - seen.client.seconds < int(began) / 1000 < seen.client.end
+    assert ended == "now" or int(began) < int(ended) <= 1000 * seen.client.end
+
+
 def test_every_reason_is_about_a_query() -> None:
     assert {name for names in EMPTY.values() for name in names} - {str(asked) for asked in ASKED} == set()
