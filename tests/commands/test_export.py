@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 import pytest
 from click.testing import CliRunner
 
+from dashboards.kit import panels_of
 from kept_runs import RUN, START, keep, second
 from patience import patience
 from pinchpoint.benchmarks.markers import Marker
@@ -37,7 +38,7 @@ BUSY = "pinchpoint_resource_busy_seconds_total"
 def trend_queries() -> list[str]:
     """Return the queries of the dashboard's table of levels, for all runs of a day."""
     board = json.loads((DASHBOARDS / "runs.json").read_text())
-    (panel,) = (panel for panel in board["panels"] if panel["title"] == "Trend")
+    (panel,) = (panel for panel in panels_of(board) if panel["title"] == "Trend")
     values = {"$__range": "1d", "$run": ".+", "$benchmark": ".+"}
     return [re.sub("|".join(map(re.escape, values)), lambda found: values[found[0]], one["expr"])
             for one in panel["targets"]]  # fmt: skip
