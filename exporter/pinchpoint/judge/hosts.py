@@ -57,9 +57,11 @@ class Hosts:
     def wait(self, seconds: float) -> bool:
         """Wait until all sources have answered since `collect`, except slow and failing ones, or `wake` is called.
 
-        Return False if that has not happened after so many seconds.
+        Return False if that has not happened after so many seconds. The next call waits anew.
         """
-        return self._complete.wait(seconds)
+        complete = self._complete.wait(seconds)
+        self._complete.clear()
+        return complete
 
     def wake(self) -> None:
         """End `wait`."""
@@ -67,7 +69,6 @@ class Hosts:
 
     def collect(self) -> dict[str, Snapshot]:
         """Return the hosts that have answered since the last time, with their newest series."""
-        self._complete.clear()
         self._awaited = {
             name
             for name, poller in self._pollers.items()
