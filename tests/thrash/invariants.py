@@ -159,19 +159,21 @@ def uncounted(history: Sequence[Exposition]) -> Iterator[str]:
     """Yield the probes whose taken and lost samples are not as many as there were ticks, in expositions of one process.
 
     A tick counts when the sample after it is taken, so fewer are wrong only if they stay away for a while. Only the
-    time since a probe last changed its interval counts: on a host at rest it is longer.
+    time since a probe last changed its interval counts: on a host at rest it is longer. A probe that was seen at a
+    shorter interval may have had that unseen, too.
     """
     intervals = [one.by_probe(PROBE_INTERVAL_SECONDS.name) for one in history]
     counts = [_counted(one) for one in history]
     for probe, interval in intervals[-1].items() if history else ():
         begin = next((at + 1 for at in reversed(range(len(history))) if intervals[at].get(probe) != interval), 0)
+        shortest = min(seen[probe] for seen in intervals if probe in seen)
         first, start = history[begin], counts[begin][probe]
         recent = _recent(history[begin:], PATIENCE_SECONDS)
         missing, extra = [], []
         for one, count in zip(recent, counts[len(counts) - len(recent) :], strict=True):
             taken = count.get(probe, 0.0) - start
             missing.append((one.began - first.ended) / interval - taken)
-            extra.append(taken - (one.ended - first.began) / interval)
+            extra.append(taken - (one.ended - first.began) / shortest)
         if missing and min(missing) > TICKS:
             yield f"{min(missing):.0f} samples of the probe {probe} were neither taken nor counted as lost"
         if extra and min(extra) > TICKS:

@@ -121,6 +121,12 @@ def test_more_samples_than_there_was_time_for_are_a_violation() -> None:
     assert violation.startswith("the probe tasks counted ")
 
 
+def test_a_probe_that_was_seen_at_a_shorter_interval_may_have_had_it_between_two_looks() -> None:
+    hurried = [sampled(at, 10.0 * (at + 10), interval=0.1) for at in range(-9, 1)]
+
+    assert not list(uncounted([*hurried, *(sampled(at, 100.0 + 1.3 * at) for at in range(1, 30))]))
+
+
 def test_a_probe_that_stands_still_beside_others_is_a_violation() -> None:
     (violation,) = standing([sampled(at, min(at, 5.0)) for at in range(20)])
 
