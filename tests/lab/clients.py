@@ -42,7 +42,8 @@ class Client:
         for pair in options.option:
             self.fs.conf_set(*pair.split("=", 1))
         self.fs.mount()
-        self.directory = f"/{options.mode}.{os.getpid()}"
+        # PIDs come again within hours, and directories stay.
+        self.directory = f"/{options.mode}.{os.getpid()}.{time.time_ns()}"
         self.fs.mkdir(self.directory, 0o755)
 
     def ready(self) -> None:
