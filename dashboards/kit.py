@@ -261,7 +261,7 @@ def _at() -> Any:
 
 def _several() -> Any:
     """Return the variable with the pattern for hosts, without their ports, in tables; with one host it matches none."""
-    hosts = "count(count by (instance) (pinchpoint_build_info))"
+    hosts = 'count(group by (instance) (pinchpoint_build_info or up{job="pinchpoint"}))'
     several = f'label_replace({hosts} > 1, "several", "(.+?)(?::[0-9]+)?", "", "")'
     one = f'label_replace({hosts} == 1, "several", "-", "", "")'
     return derived("several", f"{several} or {one}", "several")
