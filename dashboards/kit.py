@@ -22,6 +22,7 @@ from grafana_foundation_sdk.models import common, dashboard
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from grafana_foundation_sdk.models.text import TextMode
 
+from pinchpoint.grafana import LIVE_REFRESH
 from pinchpoint.report.palette import PHASES, SERIES, STATUS, WAITS
 from pinchpoint.rules import PAGES
 from pinchpoint.threads.roles import load_roles
@@ -184,7 +185,7 @@ def board(uid: str, title: str, question: str, *, variables: Sequence[str] = ("h
         .timezone("browser")
         .tooltip(dashboard.DashboardCursorSync.CROSSHAIR)
         .time("now-30m", "now")
-        .refresh("5s")
+        .refresh(LIVE_REFRESH)
         .timepicker(builders.TimePicker().refresh_intervals(REFRESH))
         .readonly()
         .link(

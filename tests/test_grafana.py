@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pinchpoint.grafana import boards, bundle
+from pinchpoint.grafana import LIVE_REFRESH, boards, bundle
 from pinchpoint.rules import PAGES, rules
 
 FILES = Path(__file__).parent.parent / "dashboards" / "json"
@@ -46,6 +46,15 @@ def test_queries_name_the_job_that_is_given() -> None:
 
     assert r"job=\"hpc\"" in text
     assert r"job=\"pinchpoint\"" not in text
+
+
+def test_what_is_watched_during_a_run_refreshes_as_often_as_asked() -> None:
+    own, slower = (
+        {board.name: board.document["refresh"] for board in found} for found in (boards(), boards(refresh="30s"))
+    )
+
+    assert own == dict.fromkeys(own, LIVE_REFRESH) | {"runs": "1m"}
+    assert slower == dict.fromkeys(own, "30s") | {"runs": "1m"}
 
 
 def test_how_long_an_alert_fired_is_counted_in_the_interval_of_the_rules() -> None:

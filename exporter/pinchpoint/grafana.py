@@ -15,7 +15,7 @@ from pinchpoint.expressions import expression
 from pinchpoint.rules import DEFAULT_SCRAPE_INTERVAL_SECONDS, JOB, PAGES, RUNBOOKS, rules
 from pinchpoint.shipped import shipped
 
-__all__ = ["FOLDER_TITLE", "FOLDER_UID", "SOURCE_UID", "Board", "boards", "bundle", "data_source"]
+__all__ = ["FOLDER_TITLE", "FOLDER_UID", "LIVE_REFRESH", "SOURCE_UID", "Board", "boards", "bundle", "data_source"]
 
 FOLDER_UID, FOLDER_TITLE = "pinchpoint", "Pinchpoint"
 SOURCE_UID, SOURCE_NAME = "pinchpoint-prometheus", "Pinchpoint"
@@ -23,6 +23,8 @@ EVALUATIONS = expression(
     rf"\b{DEFAULT_SCRAPE_INTERVAL_SECONDS}( \* [^\"]{{0,64}}count_over_time\(pinchpoint:run_alert:info\b)"
 )
 """Seconds of a rule group's interval, times how often it was evaluated."""
+LIVE_REFRESH = "5s"
+"""How often a dashboard refreshes that one watches during a run."""
 REVISION_DIGITS = 12
 """Hexadecimal digits of a revision: JavaScript's numbers are exact up to 2^53."""
 
@@ -51,10 +53,15 @@ def _files() -> dict[str, str]:
     return {name: found[name].read_text(encoding="utf-8") for name in sorted(found)}
 
 
-def boards(pages: str = PAGES, job: str = JOB, seconds: int = DEFAULT_SCRAPE_INTERVAL_SECONDS) -> list[Board]:
+def boards(
+    pages: str = PAGES,
+    job: str = JOB,
+    seconds: int = DEFAULT_SCRAPE_INTERVAL_SECONDS,
+    refresh: str = LIVE_REFRESH,
+) -> list[Board]:
     """Return all dashboards, for pages at the address `pages` (a judge's) and exporters of the job `job`.
 
-    Prometheus scrapes them every so many seconds.
+    Prometheus scrapes them every so many seconds. `refresh` is how often those refresh that one watches during a run.
     """
     base = f"{pages.rstrip('/')}/"
     found = []
@@ -62,6 +69,7 @@ def boards(pages: str = PAGES, job: str = JOB, seconds: int = DEFAULT_SCRAPE_INT
         if name.endswith(".json"):
             text = text.replace(PAGES, base).replace(rf"job=\"{JOB}\"", rf"job=\"{job}\"")
             text = EVALUATIONS.sub(rf"{seconds}\g<1>", text)
+            text = text.replace(f'"refresh": "{LIVE_REFRESH}"', f'"refresh": "{refresh}"')
             revision = int(sha256(text.encode()).hexdigest()[:REVISION_DIGITS], 16)
             document = {**json.loads(text), "revision": revision}
             found.append(Board(name.removesuffix(".json"), document["uid"], document["title"], revision, document))
@@ -87,13 +95,14 @@ def bundle(
     pages: str = PAGES,
     job: str = JOB,
     seconds: int = DEFAULT_SCRAPE_INTERVAL_SECONDS,
+    refresh: str = LIVE_REFRESH,
     prometheus: str = "",
 ) -> dict[str, str]:
     """Return the files that bring everything into a Grafana and its Prometheus, by their paths in `folder`.
 
     `prometheus` is the address of that server; without it there is no file for the data source.
     """
-    found = {f"dashboards/{board.name}.json": board.text for board in boards(pages, job, seconds)}
+    found = {f"dashboards/{board.name}.json": board.text for board in boards(pages, job, seconds, refresh)}
     found |= {f"dashboards/{name}": text for name, text in _files().items() if name.endswith(".yaml")}
     provider = {
         "name": FOLDER_UID,

@@ -100,6 +100,12 @@ def test_links_of_installed_boards_lead_to_the_judge_that_is_named(server: Grafa
     assert not any("127.0.0.1:9749" in str(board["dashboard"]) for board in server.boards.values())
 
 
+def test_installed_boards_refresh_as_often_as_asked(server: Grafana, token: Path) -> None:
+    install(server, token, "--refresh", "15s")
+
+    assert server.boards["pinchpoint-bottleneck"]["dashboard"]["refresh"] == "15s"
+
+
 def test_provisioned_objects_are_left_alone_with_the_way_out(server: Grafana, token: Path) -> None:
     install(server, token, "--prometheus", PROMETHEUS)
     server.boards["pinchpoint-mds"]["meta"]["provisioned"] = True
@@ -119,6 +125,8 @@ def test_provisioned_objects_are_left_alone_with_the_way_out(server: Grafana, to
     [
         (["--url", "grafana:3000"], "'grafana:3000' is not an address such as http://grafana:3000"),
         (["--url", "http://g", "--folder-uid", "../x"], "'../x': up to 40 letters, digits, _ and - can be a UID"),
+        (["--url", "http://g", "--refresh", "0s"], "'0s': 1s is the shortest"),
+        (["--url", "http://g", "--refresh", "often"], "'often' is not a duration such as 10s or 1m"),
         (["--url", "http://g", "--token-file", "/nowhere"], "--token-file: /nowhere: No such file or directory"),
         (["--url", "http://g", "--token-file", "/dev/null"], "--token-file: /dev/null: "),
         (

@@ -12,10 +12,11 @@ from pinchpoint.commands.options import (
     http_config_option,
     job_option,
     load_access,
+    parse_duration,
     parse_url,
     scrape_interval_option,
 )
-from pinchpoint.grafana import FOLDER_UID, boards, bundle, data_source
+from pinchpoint.grafana import FOLDER_UID, LIVE_REFRESH, boards, bundle, data_source
 from pinchpoint.rules import PAGES
 from pinchpoint.statuses import statuses
 from pinchpoint.terminal.plain import fail, say, warn
@@ -39,6 +40,12 @@ def _uid(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return value
 
 
+def _refresh(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if int(parse_duration(ctx, param, value)[:-1]) == 0:
+        raise click.BadParameter(f"{value!r}: 1s is the shortest", ctx, param)
+    return value
+
+
 pages_option = click.option(
     "--pages",
     default=PAGES,
@@ -55,6 +62,16 @@ prometheus_option = click.option(
 )
 
 
+refresh_option = click.option(
+    "--refresh",
+    default=LIVE_REFRESH,
+    show_default=True,
+    metavar="DURATION",
+    callback=_refresh,
+    help="How often dashboards refresh; Grafana cancels queries that still run then.",
+)
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
     """Bring the dashboards into an existing Grafana, release 12 or newer."""
@@ -65,15 +82,16 @@ def command() -> None:
 @pages_option
 @prometheus_option
 @scrape_interval_option
+@refresh_option
 @job_option
-def write(directory: Path, pages: str, prometheus: str | None, seconds: int, job: str) -> None:
+def write(directory: Path, pages: str, prometheus: str | None, seconds: int, refresh: str, job: str) -> None:
     """Write dashboards, files that provision them, and alert rules to a DIRECTORY.
 
     `dashboards/` has the dashboards, and a kustomization.yaml that makes ConfigMaps of them. `provisioning/` is for
     Grafana's directory of this name, and refers to DIRECTORY. `pinchpoint-rules.yml` is for Prometheus.
     """
     root = directory.absolute()
-    files = bundle(root, pages=pages, job=job, seconds=seconds, prometheus=prometheus or "")
+    files = bundle(root, pages=pages, job=job, seconds=seconds, refresh=refresh, prometheus=prometheus or "")
     for name, text in files.items():
         path = root / name
         try:
@@ -105,6 +123,7 @@ def write(directory: Path, pages: str, prometheus: str | None, seconds: int, job
 @pages_option
 @prometheus_option
 @scrape_interval_option
+@refresh_option
 @job_option
 def install(
     url: str,
@@ -115,6 +134,7 @@ def install(
     pages: str,
     prometheus: str | None,
     seconds: int,
+    refresh: str,
     job: str,
 ) -> None:
     """Install the dashboards over Grafana's HTTP API, and say what changed.
@@ -138,7 +158,7 @@ def install(
     source = None if prometheus is None else data_source(prometheus, seconds)
     changes = installed(
         api,
-        boards(pages, job, seconds),
+        boards(pages, job, seconds, refresh),
         folder_uid=folder_uid,
         source=source,
         message=f"Pinchpoint {__version__}",

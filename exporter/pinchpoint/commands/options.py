@@ -27,6 +27,7 @@ __all__ = [
     "job_option",
     "load_access",
     "name_option",
+    "parse_duration",
     "parse_url",
     "scrape_interval_option",
     "tags_option",
@@ -177,11 +178,16 @@ def job_option(function: Decorated) -> Decorated:
     )(function)
 
 
-def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> int:
-    found = INTERVAL.fullmatch(value)
-    if found is None:
+def parse_duration(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """Return a duration in whole seconds or minutes; for callbacks of options. Raises click.BadParameter."""
+    if INTERVAL.fullmatch(value) is None:
         raise click.BadParameter(f"{value!r} is not a duration such as 10s or 1m", ctx, param)
-    seconds = int(found[1]) * (60 if found[2] == "m" else 1)
+    return value
+
+
+def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> int:
+    parse_duration(ctx, param, value)
+    seconds = int(value[:-1]) * (60 if value.endswith("m") else 1)
     if not MIN_SCRAPE_INTERVAL_SECONDS <= seconds <= MAX_SCRAPE_INTERVAL_SECONDS:
         raise click.BadParameter(
             f"{value!r}: {MIN_SCRAPE_INTERVAL_SECONDS}s to {MAX_SCRAPE_INTERVAL_SECONDS}s can be: "
