@@ -42,9 +42,14 @@ class Client:
         for pair in options.option:
             self.fs.conf_set(*pair.split("=", 1))
         self.fs.mount()
+        self.directory = f"/{options.mode}.{os.getpid()}"
         # PIDs come again within hours, and directories stay.
-        self.directory = f"/{options.mode}.{os.getpid()}.{time.time_ns()}"
-        self.fs.mkdir(self.directory, 0o755)
+        for number in itertools.count(1):
+            try:
+                self.fs.mkdir(self.directory, 0o755)
+                break
+            except cephfs.ObjectExists:
+                self.directory = f"/{options.mode}.{os.getpid()}.{number}"
 
     def ready(self) -> None:
         self._shared[self._ready] = READY
