@@ -16,17 +16,16 @@ BLOCKS = 4096
 
 def main() -> None:
     """Alternate for ever."""
-    turns = itertools.count()
-    turn = next(turns)
+    writes = False
 
     def change(*_: object) -> None:
-        nonlocal turn
-        turn = next(turns)
+        nonlocal writes
+        writes = not writes
 
     signal.signal(signal.SIGUSR1, change)
     file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o600)
     for number in itertools.count():
-        if turn % 2:
+        if writes:
             os.pwrite(file, BLOCK, number % BLOCKS * len(BLOCK))
             os.fsync(file)
 

@@ -68,7 +68,7 @@ refresh_option = click.option(
     show_default=True,
     metavar="DURATION",
     callback=_refresh,
-    help="How often dashboards refresh; Grafana cancels queries that still run then.",
+    help="How often dashboards but Runs refresh; Grafana cancels queries that still run then.",
 )
 
 
