@@ -37,6 +37,7 @@ NOT_FOREIGN = {
     "bpf.tasks._BpfTask.__init__": "a name of 16 bytes, which is only compared",
     "experiment.durable.write": "a file that we write",
     "commands.exporter._Command.parse_args": "the administrator's command line",
+    "commands.options.parse_duration": "the caller's command line",
     "commands.options.parse_url": "the caller's command line",
     "commands.replay._Replay.press": "keys that the caller presses",
     "host.confine._filter": "a program for the kernel that we make",
