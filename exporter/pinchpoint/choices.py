@@ -22,7 +22,7 @@ PROBE_HELP = {
     "locks": "whether mds_lock or client_lock is held, from its state (8 or 20 bytes of memory, 10 times a second)",
     "benchmark": "phases, progress and results of benchmark runs (processes, markers of `pinchpoint run`)",
     "waits": "what benchmarks spend their time on, by their threads' kernel stacks (BPF, or procfs at 10 Hz)",
-    "path": "who makes benchmarks wait, by who wakes whom (BPF), in windows of half a second every 4 s",
+    "path": "who makes benchmarks wait, by who wakes whom (BPF), in windows of half a second, at most one every 4 s",
     "profile": "what full threads spend CPU time on (perf events of these threads, stacks)",
     "cpu": "the host's CPUs, and the CPU with the most softirq and irq time (procfs stat)",
     "affinity": "load on the CPUs that processes of interest may use, if not all (procfs status and stat)",

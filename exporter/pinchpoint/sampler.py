@@ -112,7 +112,7 @@ class _Entry(msgspec.Struct, eq=False):
         return missed
 
     def set_pace(self, resting: bool, factor: int) -> None:
-        """Sample at the rest interval from the next sample on, or at the full rate; what is absent, once a second.
+        """Sample at the rest interval, or at the full rate; what is absent, once a second.
 
         `factor` is that of `CostLimit`. It concerns probes that are sampled several times a second: the others cost
         little, and a phase of some seconds needs each of their samples.
@@ -310,11 +310,11 @@ class Sampler:
                     break  # others continue with it
             self._sample(entry, now)
             entry.set_pace(lane.resting, self._limit.factor)
+            entry.due += entry.interval
 
     def _sample(self, entry: _Entry, now: float) -> None:
         if entry.skip(now) or now - entry.due > entry.interval / 2:
             entry.late += 1
-        entry.due += entry.interval
         used = self._cpu()
         with entry.lock:
             entry.began = now

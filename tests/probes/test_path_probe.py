@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
 from pathlib import Path as File
 from typing import Any, cast
@@ -38,6 +39,7 @@ from pinchpoint.probes.path import (
     MAX_OTHER_ENDS,
     MAX_USER_WORKLOADS,
     MAX_WORKLOADS,
+    PATH_LOOK_SECONDS,
     PATH_WINDOW_SECONDS,
     PERIOD_SECONDS,
     UNLOAD_SECONDS,
@@ -60,6 +62,7 @@ class Made:
     ended: int
     closed: int
     lasted: float
+    work: int
     shares: list[Share]
     answers: list[Answers]
 
@@ -68,18 +71,19 @@ class Made:
 
     @classmethod
     def reset(cls, *shares: Share) -> None:
-        cls.opened, cls.ended, cls.closed, cls.lasted, cls.shares, cls.answers = [], 0, 0, 0.5, [*shares], []
+        cls.opened, cls.ended, cls.closed, cls.shares, cls.answers = [], 0, 0, [*shares], []
+        cls.lasted, cls.work, cls.spent = 0.5, 640, False
 
     def open(self, processes: Collection[int], budget: int, listening: Collection[int] = ()) -> None:
         self._chosen = processes
         self.opened.append({*processes})
 
-    spent = False
+    spent: bool
 
     def end(self) -> Window:
         type(self).ended += 1
         threads = [ThreadTime(pid, pid, 0.1, 0.0, 5, self.shares, 0.0) for pid in self._chosen]
-        return Window(self.lasted, 640, threads, 0.25, 3, self.answers)
+        return Window(self.lasted, 640, threads, 0.25, 3, self.answers, self.work)
 
     def close(self) -> None:
         type(self).closed += 1
@@ -136,21 +140,40 @@ def windows_of(found: Path, seconds: float) -> list[tuple[float, float]]:
         elif Made.ended > ended:
             spans[-1] = spans[-1][0], now - spans[-1][0]
         now = due
-    return [span for span in spans if span[1]]
+    return [(round(begin, 6), round(length, 6)) for begin, length in spans if length]
 
 
 def test_a_window_of_half_a_second_is_opened_every_four_seconds(machine: Machine) -> None:
     spans = windows_of(probe(machine, Working(a=7)), 30.0)
 
-    assert spans == [(PERIOD_SECONDS * number, PATH_WINDOW_SECONDS) for number in range(len(spans))]
-    assert len(spans) == 8
+    assert spans == [(PERIOD_SECONDS * number, PATH_WINDOW_SECONDS) for number in range(8)]
 
 
-def test_after_a_window_whose_wake_ups_were_spent_early_the_pause_is_longer(machine: Machine) -> None:
-    Made.lasted = 0.05
-    spans = windows_of(probe(machine, Working(a=7)), 30.0)
+def test_a_window_whose_wake_ups_are_spent_is_closed_at_the_next_look(machine: Machine) -> None:
+    Made.spent = True
+    spans = windows_of(probe(machine, Working(a=7)), 9.0)
 
-    assert spans == [(2 * PERIOD_SECONDS * number, PATH_WINDOW_SECONDS) for number in range(4)]
+    assert spans[0] == (0.0, PATH_LOOK_SECONDS)
+    assert [length for _, length in spans] == [PATH_LOOK_SECONDS] * 3
+
+
+@pytest.mark.parametrize(("used", "work"), [(0.032, 0), (0.016, 10_667)])
+def test_the_more_a_window_costs_the_later_the_next_one_begins(machine: Machine, used: float, work: int) -> None:
+    Made.work = work
+    steps = itertools.cycle([0.0, used / 2])
+    spans = windows_of(Path(machine.host(), cast(Workloads, Working(a=7)), cpu=lambda: next(steps)), 30.0)
+
+    assert [begin for begin, _ in spans] == [8.0 * number for number in range(4)]
+
+
+def test_shares_last_through_a_longer_pause(machine: Machine) -> None:
+    steps = itertools.cycle([0.0, 0.2])
+    found = Path(machine.host(), cast(Workloads, Working(**{"1-fio": 7})), cpu=lambda: next(steps))
+    now = sampled(found)
+    found.sample(now + 90.0)
+    shares = [point.value for point in found.points() if point.metric is PATH_RATIO]
+
+    assert sorted(shares) == [pytest.approx(0.2), pytest.approx(0.8)]
 
 
 def test_a_window_begins_soon_after_a_benchmark(machine: Machine) -> None:

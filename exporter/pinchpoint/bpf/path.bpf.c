@@ -10,7 +10,7 @@
  * with the time until the answer as a part of the peer. The same on the peer's side: what it did from the arrival of the
  * request until it sends the answer is summed up for its end of the connection.
  *
- * A wake-up costs 2 to 3 us, so the programs are attached for windows only (path.py). The window ends by itself after a
+ * A wake-up costs about a microsecond, so the programs are attached for windows only (path.py). The window ends by itself after a
  * number of wake-ups. Nothing leaves the kernel but sums.
  *
  * sched_switch has its argument prev_state since Linux 5.18, bpf_task_pt_regs came with 5.15: the former decides.

@@ -146,6 +146,8 @@ class Window(msgspec.Struct, frozen=True):
     """How often a thread or a name found no room."""
     answers: list[Answers] = []
     """Of each end of connections."""
+    spent: int = 0
+    """Of the budget: wake-ups, and packets as the wake-ups that cost as much; rounded down as they are."""
 
 
 class Windows:
@@ -208,7 +210,8 @@ class Windows:
         spent = self.spent
         self._state[24:32] = bytes(8)
         self._loaded.detach()
-        _, start, _, _, ended, wakeups, _, cells, owned, _, lost, full, *_ = STATE.unpack_from(self._state)
+        state = STATE.unpack_from(self._state)
+        _, start, _, _, ended, wakeups, _, cells, owned, _, lost, full, _, _, used, _ = state
         end = ended if spent else now
         cells, owned = min(cells, MAX_SUMS), min(owned, MAX_OWN)
         shares = self._shares(cells)
@@ -226,7 +229,7 @@ class Windows:
                 took = sum(part.seconds for part in parts) if here else _seconds(run)
                 answers[at, here] = Answers(at, here, known.number + waits, known.seconds + took, known.shares + parts)
         self._forget(owned, cells)
-        return Window(_seconds(end - start), wakeups, threads, _seconds(lost), full, list(answers.values()))
+        return Window(_seconds(end - start), wakeups, threads, _seconds(lost), full, list(answers.values()), used)
 
     def _shares(self, cells: int) -> dict[int, list[Share]]:
         """Return the shares by the number of whom they belong to."""

@@ -10,7 +10,7 @@ from pinchpoint.benchmarks.workloads import Workload
 from pinchpoint.build import build_host
 from pinchpoint.config import Config
 from pinchpoint.probes.benchmark import BenchmarkProbe
-from pinchpoint.probes.path import PATH_WINDOW_SECONDS, RECENT_WINDOWS, Path
+from pinchpoint.probes.path import PATH_LOOK_SECONDS, PATH_WINDOW_SECONDS, RECENT_WINDOWS, Path
 from pinchpoint.terminal.plain import fail
 from pinchpoint.waits.chain import KIND_WORDS, SELF, Chain, Kind, Step
 
@@ -69,7 +69,7 @@ def _window(runs: BenchmarkProbe, path: Path) -> Mapping[Workload, Chain]:
     if path.begin(now):
         end = now + PATH_WINDOW_SECONDS
         while not path.spent and (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, PATH_WINDOW_SECONDS / 10))
+            time.sleep(min(left, PATH_LOOK_SECONDS))
     return path.finish(time.monotonic())
 
 

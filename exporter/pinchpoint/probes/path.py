@@ -1,7 +1,8 @@
 """Who makes the threads of benchmarks wait, by who wakes whom (path.bpf.c), in short windows with pauses between them.
 
-A wake-up costs 1 to 2 us while a window is open, so a window ends after half a second or 10,000 wake-ups of the host,
-whatever comes first, and the next one begins 4 s after it began: half a per cent of a CPU at most.
+A wake-up costs about a microsecond while a window is open, so a window ends after half a second or 10,000 wake-ups of
+the host, whatever comes first. The next one begins 4 s after it began, or later: when all that the window cost is 0.4 %
+of a CPU.
 
 On a host without a benchmark there are windows while somebody asks for the full rate: a benchmark of another host may
 wait for this one's daemons.
@@ -10,8 +11,9 @@ wait for this one's daemons.
 from __future__ import annotations
 
 import os
+import time
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from pinchpoint.benchmarks.workloads import Member, Workload, Workloads
 from pinchpoint.bpf.libbpf import BpfError
@@ -43,14 +45,21 @@ from pinchpoint.user_labels import split_user, user_of
 from pinchpoint.waits.chain import PEERS, SELF, Chain, Kind, Namer, Node, chain_of, peer_node, served_chain
 from pinchpoint.waits.remote import Answered, joined
 
-__all__ = ["MAX_WAKEUPS", "PATH_WINDOW_SECONDS", "PERIOD_SECONDS", "RECENT_WINDOWS", "Path", "pause"]
+__all__ = [
+    *("MAX_WAKEUPS", "PATH_LOOK_SECONDS", "PATH_WINDOW_SECONDS", "PERIOD_SECONDS", "RECENT_WINDOWS"),
+    *("Path", "pause"),
+]
 
 PATH_WINDOW_SECONDS = 0.5
 """Seconds of a window, which has to be much longer than the waits."""
+PATH_LOOK_SECONDS = 0.1
+"""Seconds between two looks whether a window was spent early: it still costs something until it is closed."""
 PERIOD_SECONDS = 4.0
-"""Seconds between the beginnings of two windows; twice as many where the first was spent early."""
-WINDOW_MARGIN = 0.5
-"""Share of its time below which a window was spent early."""
+"""Seconds between the beginnings of two windows, at least."""
+MAX_COST_RATIO = 0.004
+"""Share of a CPU that windows take."""
+WAKEUP_SECONDS = 1.5e-6
+"""CPU time of the programs for each wake-up (`make bench`)."""
 MAX_WAKEUPS = 10_000
 """Wake-ups of the host after which a window ends; eight packets count as one."""
 UNLOAD_SECONDS = 60.0
@@ -77,12 +86,12 @@ RECENT_WINDOWS = 4
 MIN_SHOWN_RATIO = 0.01
 
 
-def pause(window: Window) -> float:
+def pause(window: Window, used: float) -> float:
     """Return the seconds from the beginning of a window to that of the next one.
 
-    Until it is closed, one whose wake-ups were spent early costs a tenth of a microsecond at each switch and wake-up.
+    `used` is the CPU time in seconds that it took to open it, to end it and to read it.
     """
-    return PERIOD_SECONDS if window.seconds > WINDOW_MARGIN * PATH_WINDOW_SECONDS else 2 * PERIOD_SECONDS
+    return max(PERIOD_SECONDS, (used + window.spent * WAKEUP_SECONDS) / MAX_COST_RATIO)
 
 
 def _listening() -> Collection[int]:
@@ -124,9 +133,9 @@ class _Totals:
             if pair in self.passed or len(self.passed) < self._most:
                 self.passed[pair] += seconds
 
-    def ratios(self, now: float) -> dict[Node, float]:
-        """Return the share of each node in the last windows; empty if they were long ago."""
-        if now - self.seen > RECENT_WINDOWS * PERIOD_SECONDS:
+    def ratios(self, oldest: float) -> dict[Node, float]:
+        """Return the share of each node in the last windows; empty if the last of them was before `oldest`."""
+        if self.seen < oldest:
             return {}
         recent = Chain()
         for chain in self._recent:
@@ -170,14 +179,20 @@ class Path(Probe):
     # An open window costs more the longer it is: with fewer samples it would be open for longer.
     steady = True
 
-    def __init__(self, host: Host, workloads: Workloads | None = None) -> None:
+    def __init__(
+        self, host: Host, workloads: Workloads | None = None, cpu: Callable[[], float] = time.thread_time
+    ) -> None:
         super().__init__(host)
+        self._cpu = cpu
         self._workloads = workloads or Workloads(host.procfs, host.processes, host.runs, host.benchmarks, host.found)
         self._windows: Windows | None = None
         self._members: Mapping[int, Member] | None = None
         """Whom the window that is open is about."""
         self._began = 0.0
         """When it was opened."""
+        self._used = 0.0
+        """CPU seconds that it took to open the window that is open."""
+        self._pause = PERIOD_SECONDS
         self._next = self._worked = self._sampled = float("-inf")
         self._totals: dict[Workload, _Totals] = {}
         self._ends: dict[bool, dict[str, _Totals]] = {True: {}, False: {}}
@@ -194,12 +209,14 @@ class Path(Probe):
     def sample(self, now: float) -> None:
         """Open a window or end one."""
         self._sampled = now
-        if self._members is not None:
+        if self._members is None:
+            if now >= self._next - PATH_WINDOW_SECONDS / 2:
+                self.begin(now)
+                self._forget(now)
+        elif self.spent or now >= self._began + PATH_WINDOW_SECONDS - PATH_LOOK_SECONDS / 2:
             for workload, chain in self.finish(now).items():
                 self._add(workload, chain, now)
-        elif now >= self._next - PATH_WINDOW_SECONDS / 2:
-            self.begin(now)
-            self._forget(now)
+        self.interval = PATH_WINDOW_SECONDS if self._members is None else PATH_LOOK_SECONDS
 
     def begin(self, now: float) -> bool:
         """Open a window about all benchmarks; return whether there are any and it could be opened."""
@@ -213,7 +230,7 @@ class Path(Probe):
             if self._windows is not None and now - self._worked > UNLOAD_SECONDS:
                 self.close()
             return False
-        self._worked = now
+        self._worked, began = now, self._cpu()
         try:
             if self._windows is None:
                 self._windows = Windows(self.host.procfs)
@@ -223,6 +240,7 @@ class Path(Probe):
             self.close()
             return False
         self.reason, self._members, self._began = "", members, now
+        self._used = self._cpu() - began
         return True
 
     @property
@@ -235,8 +253,8 @@ class Path(Probe):
         members, self._members = self._members, None
         if members is None or self._windows is None:
             return {}
+        began = self._cpu()
         window = self._windows.end()
-        self._next = self._began + pause(window)
         self._seconds += window.seconds
         self._wakeups += window.wakeups
         self._lost += window.lost
@@ -251,6 +269,8 @@ class Path(Probe):
             processes.setdefault(member.workload, set()).add(pid)
         chains = {workload: chain_of(window, pids, name, os.getpid()) for workload, pids in processes.items()}
         self._count_trips(window.answers, chains.values())
+        self._pause = pause(window, self._used + self._cpu() - began)
+        self._next = self._began + self._pause
         return chains
 
     def _serve(self, answers: Answers, known: Mapping[int, Process], chain: Chain, now: float) -> None:
@@ -320,7 +340,7 @@ class Path(Probe):
                 yield PATH_SECONDS.point(seconds, *workload, *node, kind)
             for (before, after), seconds in totals.passed.items():
                 yield PATH_PASSED_SECONDS.point(seconds, *workload, *before, *after)
-            for node, share in totals.ratios(self._sampled).items():
+            for node, share in totals.ratios(self._sampled - RECENT_WINDOWS * self._pause).items():
                 yield PATH_RATIO.point(share, *workload, *node)
             yield PATH_THREAD_SECONDS.point(totals.seconds, *workload)
         for end, totals in {**self._ends[False], **self._ends[True]}.items():
