@@ -24,6 +24,7 @@ from dashboards.kit import (
     derived,
     folded,
     lines,
+    node_graph,
     numbers,
     on_the_right,
     page,
@@ -32,7 +33,8 @@ from dashboards.kit import (
     words,
 )
 from dashboards.verdict import ACTIVE, LIMIT, WHERE, advices, blames, limits, sentences
-from pinchpoint.report.palette import KINDS, PHASES, WAIT_WORDS
+from pinchpoint.report.palette import KINDS, PARTS, PHASES, WAIT_WORDS
+from pinchpoint.waits.chain import KIND_WORDS, Kind
 
 NO_PHASE = "no phase"
 NONE = f"vector(1) unless on () ({ACTIVE})"
@@ -51,7 +53,7 @@ def dashboard() -> Dashboard:
     now = (sentence, phases, phase, limit, progress)
     for panel in (*now, rate, waits, ranking, since, advice, results, alerts, blind):
         made.with_panel(panel())
-    why = (chain, passed, costs, ranks)
+    why = (chain, passed, graph, costs, ranks)
     made.with_row(folded("Who makes it wait, why it is full, and which rank lags", *(panel() for panel in why)))
     return made
 
@@ -460,23 +462,21 @@ def blind() -> Panel:
 def chain() -> Panel:
     """Return who is responsible for the time of the benchmark's threads."""
     about = About(
-        "Who is responsible for the time of the benchmark's threads, by who wakes whom, in the last 16 s: itself, "
-        "daemons, or any other process; on the selected hosts.",
+        "Who is responsible for the time of the benchmark's threads, by who wakes whom, in the last 16 to 24 s: "
+        "itself, daemons, or any other process, on all hosts together.",
         "The benchmark itself, and what it is to measure.",
         "A process that you did not think of has a large share.",
         ("docs/chain.md",),
     )
-    labels = "(instance, benchmark, run, owner, role)"
-    shares = f"max by {labels} (pinchpoint_path_ratio{{{JUDGED}, {HOST}}})"
+    shares = f"sum by (run, owner, role) (pinchpoint_verdict_chain_ratio{{{JUDGED}}})"
     return rows(
         "Who makes it wait",
         about,
         {"share": Query(f'topk(12, label_replace({shares}, "owner", "itself", "owner", ""))')},
         {
             "run": Column("run"),
-            "instance": Column("on", width=160, several=True),
-            "owner": Column("who", width=160),
-            "role": Column("its threads", width=160),
+            "owner": Column("who", width=200),
+            "role": Column("its threads", width=200),
             "share": Column("of its time", unit="percentunit", bar=KINDS["resource"], width=150, decimals=0),
         },
         size=(14, 9),
@@ -488,17 +488,13 @@ def chain() -> Panel:
 def passed() -> Panel:
     """Return who wakes whom."""
     about = About(
-        "Who wakes whom until the benchmark goes on, and the part of the waker's own share after which it did; all "
-        "selected hosts together.",
+        "Who wakes whom until the benchmark goes on, and the part of the waker's own share after which it did, on all "
+        "hosts together.",
         "A chain from the daemons that you want to measure to the benchmark.",
         "A process that you did not think of wakes what the benchmark waits for.",
         ("docs/chain.md",),
     )
-    recent = f"{{{JUDGED}, {HOST}}}[$__rate_interval]"
-    shares = (
-        f"sum by (run, owner, role, to_owner, to_role) (rate(pinchpoint_path_passed_seconds_total{recent}))"
-        f" / on (run) group_left () sum by (run) (rate(pinchpoint_path_thread_seconds_total{recent}))"
-    )
+    shares = f"max by (run, owner, role, to_owner, to_role) (pinchpoint_verdict_chain_passed_ratio{{{JUDGED}}})"
     return rows(
         "Who wakes whom",
         about,
@@ -514,6 +510,65 @@ def passed() -> Panel:
         sort="share",
         nothing="no benchmark works, or it cannot be seen who wakes whom",
     )
+
+
+GRAPH_WIDTH, GRAPH_COLUMN, GRAPH_ROW = 1000, 200, 110
+"""Pixels: of the whole graph, and at most from one column, and from one row, to the next."""
+GRAPH_KINDS = (Kind.CPU, Kind.RUNQUEUE, Kind.DISK, Kind.NETWORK, Kind.TIMER)
+"""What nodes do; the rest is one part of their circles."""
+
+
+def graph() -> Panel:
+    """Return who wakes whom as a graph, in which the nodes stand still."""
+    about = About(
+        "The same as a graph: what the benchmark waits for leads to it from the left. A figure is a share of the "
+        "benchmark's time, a circle what these threads did in it, the width of an arrow what passed. Choose one run.",
+        "A chain from the daemons that you want to measure to the benchmark.",
+        "A process that you did not think of is on the way.",
+        ("docs/chain.md",),
+    )
+    all_ = f"sum by (owner, role) (pinchpoint_verdict_chain_ratio{{{JUDGED}}})"
+    nodes = {"mainstat": Query(_node(all_, "title", "subtitle"))}
+    for axis, field, step in (
+        ("column", "fixedx", f"scalar(clamp_max({GRAPH_WIDTH} / clamp_min({{span}}, 1), {GRAPH_COLUMN}))"),
+        ("row", "fixedy", str(GRAPH_ROW)),
+    ):
+        place = f'max by (owner, role) (pinchpoint_verdict_chain_place{{{JUDGED}, axis="{axis}"}})'
+        middle, span = f"scalar((max({place}) + min({place})) / 2)", f"(max({place}) - min({place}))"
+        nodes[field] = Query(_node(f"({place} - {middle}) * {step.format(span=span)}"))
+    looks = {f'kind="{kind}"': (f"arc__{kind}", KIND_WORDS[kind], PARTS[kind]) for kind in GRAPH_KINDS}
+    looks[f'kind!~"{"|".join(GRAPH_KINDS)}"'] = "arc__other", "otherwise", WAIT_COLOURS["other"]
+    arcs = {}
+    for kinds, (field, words_, colour) in looks.items():
+        part = f"sum by (owner, role) (pinchpoint_verdict_chain_ratio{{{JUDGED}, {kinds}}})"
+        nodes[field] = Query(_node(f"({part} or 0 * {all_}) / clamp_min({all_}, 1e-9)"))
+        arcs[field] = words_, colour
+    passed_ = f"max by (owner, role, to_owner, to_role) (pinchpoint_verdict_chain_passed_ratio{{{JUDGED}}})"
+    edges = {
+        "mainstat": Query(_edge(passed_, "source", "target")),
+        "thickness": Query(_edge(f"1 + 9 * clamp_max({passed_}, 1)")),
+    }
+    return node_graph("Who wakes whom, as a graph", about, nodes, edges, arcs=arcs, size=(24, 14))
+
+
+def _node(expr: str, *names: str) -> str:
+    """Return a query with the id of a node as a label, and perhaps with its owner and role under these names."""
+    found = f'label_replace({expr}, "owner", "itself", "owner", "")'
+    for name, label in zip(names, ("owner", "role"), strict=False):
+        found = f'label_replace({found}, "{name}", "$1", "{label}", "(.*)")'
+    found = f'label_join({found}, "id", " ", "owner", "role")'
+    return f"sum by ({', '.join(('id', *names))}) ({found})"
+
+
+def _edge(expr: str, *names: str) -> str:
+    """Return a query with the id of an edge as a label, and perhaps with those of its ends under these names."""
+    found = (
+        f'label_replace(label_replace({expr}, "owner", "itself", "owner", ""), "to_owner", "itself", "to_owner", "")'
+    )
+    for name, labels in zip(names, ('"owner", "role"', '"to_owner", "to_role"'), strict=False):
+        found = f'label_join({found}, "{name}", " ", {labels})'
+    found = f'label_join({found}, "id", " ", "owner", "role", "to_owner", "to_role")'
+    return f"sum by ({', '.join(('id', *names))}) ({found})"
 
 
 def costs() -> Panel:

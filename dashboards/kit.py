@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from grafana_foundation_sdk.builders import bargauge, prometheus, stat, statetimeline, table, timeseries
+from grafana_foundation_sdk.builders import bargauge, nodegraph, prometheus, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.builders import common as common_builders
 from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.builders import text as text_builders
@@ -55,6 +55,7 @@ __all__ = [
     "limit_of_alert",
     "lines",
     "matrix",
+    "node_graph",
     "nothing_named",
     "numbers",
     "on_the_right",
@@ -387,7 +388,16 @@ def panels_of(found: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 # ---- Panels
 
-P = TypeVar("P", timeseries.Panel, table.Panel, stat.Panel, bargauge.Panel, statetimeline.Panel, text_builders.Panel)
+P = TypeVar(
+    "P",
+    timeseries.Panel,
+    table.Panel,
+    stat.Panel,
+    bargauge.Panel,
+    statetimeline.Panel,
+    nodegraph.Panel,
+    text_builders.Panel,
+)
 
 
 def _panel(panel: P, title: str, about: About, size: tuple[int, int]) -> P:
@@ -663,6 +673,47 @@ def matrix(
     for name, other in (others or {}).items():
         panel.override_by_name(name, _column(other))
     panel.cell_height(common.TableCellHeight.SM)
+    return panel
+
+
+def node_graph(
+    title: str,
+    about: About,
+    nodes: Mapping[str, Query],
+    edges: Mapping[str, Query],
+    *,
+    arcs: Mapping[str, tuple[str, str]],
+    size: tuple[int, int],
+) -> nodegraph.Panel:
+    """Return a graph of instant queries.
+
+    The keys of `nodes` and `edges` are Grafana's names of fields (grafana-data, nodeGraph.ts). All queries have the
+    label ``id``; the first of `nodes` also ``title`` and ``subtitle``, the first of `edges` ``source`` and ``target``.
+    `arcs` has the words and the colour of each field that is a part of a node's circle.
+    """
+    asked = {
+        **{("node", name): query for name, query in nodes.items()},
+        **{("edge", name): query for name, query in edges.items()},
+    }
+    refs = {key: chr(ord("A") + index) for index, key in enumerate(asked)}
+    panel = _panel(nodegraph.Panel(), title, about, size)
+    panel.targets(_refs(asked.values(), instant=True, as_table=True)).unit("percentunit").decimals(0)
+    for kind in ("node", "edge"):
+        those = "|".join(ref for (of, _), ref in refs.items() if of == kind)
+        panel.with_transformation(
+            dashboard.DataTransformerConfig(
+                id_val="joinByField",
+                filter_val=dashboard.MatcherConfig(id_val="byRefId", options=f"/^(?:{those})$/"),
+                options={"byField": "id", "mode": "inner"},
+            )
+        )
+    names = {f"Value #{ref}": name for (_, name), ref in refs.items()}
+    panel.with_transformation(dashboard.DataTransformerConfig(id_val="organize", options={"renameByName": names}))
+    for name, (words_, colour) in arcs.items():
+        panel.override_by_name(name, [_property("displayName", words_), _fixed(colour)])
+    parts: list[Builder[Any]] = [nodegraph.ArcOption().field(name).color(colour) for name, (_, colour) in arcs.items()]
+    panel.nodes(nodegraph.NodeOptions().main_stat_unit("percentunit").arcs(parts))
+    panel.edges(nodegraph.EdgeOptions().main_stat_unit("percentunit"))
     return panel
 
 

@@ -909,6 +909,33 @@ VERDICT_SATURATED_RATIO = _gauge(
     "owner",
     "host",
 )
+VERDICT_CHAIN_RATIO = _gauge(
+    "pinchpoint_verdict_chain_ratio",
+    "Share of the time of a run's threads for which an owner's threads of a role are responsible, by who wakes whom "
+    "and by what they did, on all hosts together in the last 16 to 24 s; only the largest.",
+    *RUN,
+    "owner",
+    "role",
+    "kind",
+)
+VERDICT_CHAIN_PASSED_RATIO = _gauge(
+    "pinchpoint_verdict_chain_passed_ratio",
+    "Part of that share after which these threads woke others of the largest.",
+    *RUN,
+    "owner",
+    "role",
+    "to_owner",
+    "to_role",
+)
+VERDICT_CHAIN_PLACE = _number(
+    "pinchpoint_verdict_chain_place",
+    "Where a picture shows these threads: the benchmark in column 0, who wakes it in column -1; its heaviest chain "
+    "in row 0.",
+    *RUN,
+    "owner",
+    "role",
+    "axis",
+)
 VERDICT_ADVICE_INFO = _gauge(
     "pinchpoint_verdict_advice_info",
     "The first thing to do about each limit in the current verdict of a run, and the page with more.",

@@ -179,3 +179,22 @@ def test_the_tail_of_a_phase_is_judged_without_what_came_before_its_stonewall() 
     assert shown[2:4] == [(None, Kind.RESOURCE, 3.0)] * 2
     assert [(tail, seconds) for tail, _, seconds in shown[4:]] == [(1.0, 1.0), (2.0, 2.0), (3.0, 3.0)]
     assert shown[-1][1] is Kind.LATENCY_BOUND
+
+
+def test_a_run_has_the_graph_of_who_makes_it_wait_once_enough_windows_were_seen() -> None:
+    verdicts, picture = RecentVerdicts(), Recent()
+    found: dict[int, dict[str, float]] = {}
+    for now in range(0, 40, 2):
+        host = MadeHost(1.0).works({"disk": float(now)})
+        # Another node has taken the time since the tenth second.
+        for owner, seconds in (("first", min(now, 10)), ("second", max(0, now - 10))):
+            labels = {"benchmark": "fio", "run": "r", "owner": owner, "role": "worker", "kind": "cpu"}
+            host.counter("pinchpoint_path_seconds_total", float(seconds), **labels)
+        picture.add(replace(host.pair()[1], time=START + now))
+        for judged in verdicts.take(START + now, {"a": picture}):
+            if (graph := judged.verdict.graph) is not None:
+                found[now] = {step.node.owner: round(step.share, 2) for step in graph.steps if step.share}
+
+    assert min(found) == 18
+    assert found[18] == {"first": 0.56, "second": 0.44}
+    assert found[38] == {"second": 1.0}

@@ -28,11 +28,13 @@ from pinchpoint.threads.roleless import bare
 from pinchpoint.waits.chain import PEERS, SELF, Chain, Kind, Node, Step
 
 __all__ = [
-    *("NodeShare", "Passed", "WaitGraph"),
+    *("MIN_COUNTED_SECONDS", "NodeShare", "Passed", "WaitGraph"),
     *("activity", "answers_for", "chain_limits", "contradiction", "counted_chains"),
-    *("node_shares", "sentence", "wait_graph", "works"),
+    *("node_shares", "only_chains", "sentence", "wait_graph", "works"),
 ]
 
+CHAIN_METRICS = "pinchpoint_path_"
+"""How the names of the metrics of chains begin."""
 MIN_COUNTED_SECONDS = 16.0
 """Seconds of an interval from which its own windows count: it has four of them. Below, the last four count."""
 MIN_AWAKE_SHARE = 0.5
@@ -71,6 +73,12 @@ class WaitGraph(msgspec.Struct, frozen=True):
     """Between these nodes, the largest first."""
     heaviest: int
     """How many nodes the heaviest chain has."""
+
+
+def only_chains(snapshot: Snapshot) -> Snapshot:
+    """Return a snapshot with the series alone that `counted_chains` reads."""
+    kept = {name: values for name, values in snapshot.values.items() if name.startswith(CHAIN_METRICS)}
+    return msgspec.structs.replace(snapshot, values=kept)
 
 
 def counted_chains(before: Snapshots, after: Snapshots, workload: BenchmarkWork, remote: Served) -> dict[str, Chain]:

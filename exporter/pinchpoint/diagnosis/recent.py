@@ -10,8 +10,10 @@ from functools import partial, reduce
 import msgspec
 
 from pinchpoint.diagnosis.blame import BenchmarkWork, workloads
+from pinchpoint.diagnosis.chains import MIN_COUNTED_SECONDS, WaitGraph, counted_chains, only_chains, wait_graph
 from pinchpoint.diagnosis.progress import active_phases
 from pinchpoint.diagnosis.series import label
+from pinchpoint.diagnosis.served import Served
 from pinchpoint.diagnosis.usage import Usage, usage
 from pinchpoint.diagnosis.verdict import Judge, Kind, Verdict, judge
 from pinchpoint.diagnosis.window import with_ended
@@ -28,6 +30,10 @@ NEWEST_SECONDS = 1.0
 """Seconds at the end of a picture that tell a change from a blip."""
 MIN_JUDGED_SECONDS = 0.9
 """Seconds after which a new phase is judged, with low confidence: one scrape."""
+CHAIN_STEP_SECONDS = 8.0
+"""Seconds between two snapshots from which the chains of the last 16 to 24 s are counted."""
+GRAPH_INTERVAL_SECONDS = 4.0
+"""Seconds for which a wait-for graph is kept: exporters see a window in 4 s."""
 MAX_JUDGED_BENCHMARKS = 3
 """Maximum number of benchmarks judged at once: the busiest ones."""
 
@@ -38,6 +44,8 @@ class Recent:
     def __init__(self, seconds: float = MIN_WINDOW_SECONDS) -> None:
         self._seconds = seconds
         self._history: deque[Snapshot] = deque()
+        self._chains: deque[Snapshot] = deque()
+        """Earlier ones, with the series of chains alone."""
         self._span: tuple[Snapshot, Snapshot] | None = None
         self._usage: Usage | None = None
         self._cost: float | None = None
@@ -48,16 +56,29 @@ class Recent:
         if history and snapshot.time == history[-1].time:
             return
         if history and snapshot.time < history[-1].time:
-            history.clear()  # the clock was set back: earlier snapshots cannot be compared
+            self.clear()  # the clock was set back: earlier snapshots cannot be compared
         history.append(snapshot)
         while len(history) > 2 and snapshot.time - history[1].time >= self._seconds:
             history.popleft()
         self._span = self._usage = None
+        chains = self._chains
+        if not chains or snapshot.time - chains[-1].time >= CHAIN_STEP_SECONDS:
+            chains.append(only_chains(snapshot))
+        while len(chains) > 1 and snapshot.time - chains[1].time >= MIN_COUNTED_SECONDS:
+            chains.popleft()
 
     def clear(self) -> None:
         """Forget the snapshots."""
         self._history.clear()
+        self._chains.clear()
         self._span = self._usage = None
+
+    @property
+    def chain_span(self) -> tuple[Snapshot, Snapshot] | None:
+        """A snapshot of 16 to 24 s ago, with the series of chains alone, and the last one; None until there is one."""
+        if not self._history or self._history[-1].time - self._chains[0].time < MIN_COUNTED_SECONDS:
+            return None
+        return self._chains[0], self._history[-1]
 
     @property
     def span(self) -> tuple[Snapshot, Snapshot] | None:
@@ -120,6 +141,9 @@ class Judged(msgspec.Struct, frozen=True):
 class _FollowedRun(msgspec.Struct):
     judge: Judge
     shown: Judged | None = None
+    graph: WaitGraph | None = None
+    graphed: float = -math.inf
+    """When that was made, in the seconds of `RecentVerdicts.take`."""
     silent: float | None = None
     """Since when no request was answered, in the seconds of `RecentVerdicts.take`; None if one was."""
     in_tail: bool = False
@@ -178,6 +202,9 @@ class RecentVerdicts:
                 continue  # the exporter need not have sampled the benchmark's processes in this phase yet
             found = run.judge.take(now, found, partial(_newest, hosts, key, max(began, default=0.0), unanswered))
             if found.kind is not Kind.TOO_SHORT:
+                if not 0 <= now - run.graphed < GRAPH_INTERVAL_SECONDS:
+                    run.graph, run.graphed = _graph(hosts, works[key]), now
+                found = msgspec.structs.replace(found, graph=run.graph)
                 same = run.shown is not None and run.shown.verdict.answer == found.answer
                 since = run.shown.since if same and run.shown is not None else now
                 run.shown = Judged(*key, found, since, tail)
@@ -189,6 +216,12 @@ def _most(works: Sequence[BenchmarkWork], limit: int) -> Iterable[BenchmarkWork]
     """Return so many runs in the same order, the busiest first; no untrusted user's run is in place of another one."""
     kept = set(shared_out(((user_of(work.run), place) for place, work in enumerate(works)), limit, limit))
     return (work for place, work in enumerate(works) if place in kept)
+
+
+def _graph(hosts: Mapping[str, Recent], work: BenchmarkWork) -> WaitGraph | None:
+    spans = {name: span for name, recent in hosts.items() if (span := recent.chain_span) is not None}
+    before, after = ({name: span[place] for name, span in spans.items()} for place in (0, 1))
+    return wait_graph(counted_chains(before, after, work, Served(before, after)))
 
 
 def _newest(hosts: Mapping[str, Recent], key: tuple[str, str, str], began: float, unanswered: float) -> Verdict | None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from pinchpoint.diagnosis.chains import WaitGraph
 from pinchpoint.diagnosis.facts import Facts
 from pinchpoint.diagnosis.recent import Judged
 from pinchpoint.diagnosis.verdict import Limit, Verdict, limit_advice
 from pinchpoint.judge.engine import PhaseVerdict
+from pinchpoint.judge.places import places
 from pinchpoint.metrics import (
     JUDGE_HOSTS,
     JUDGE_PROBLEM_INFO,
@@ -16,12 +18,16 @@ from pinchpoint.metrics import (
     RUN_FACT_HOSTS,
     VERDICT_ADVICE_INFO,
     VERDICT_BLAME_RATIO,
+    VERDICT_CHAIN_PASSED_RATIO,
+    VERDICT_CHAIN_PLACE,
+    VERDICT_CHAIN_RATIO,
     VERDICT_INFO,
     VERDICT_SATURATED_RATIO,
     VERDICT_START_TIMESTAMP_SECONDS,
     VERDICT_WAIT_RATIO,
 )
 from pinchpoint.model import Point
+from pinchpoint.waits.chain import Kind
 from pinchpoint.wire.poller import Problem
 
 __all__ = ["fact_points", "judge_points", "phase_points", "run_points"]
@@ -32,6 +38,8 @@ MIN_BLAME = 0.001
 """Blame below which a resource is left out."""
 MAX_EXPORTED_LIMITS = 8
 """Maximum number of limits exported per verdict: a cluster may have as many as it has OSDs."""
+MAX_EXPORTED_PAIRS = 40
+"""Maximum number of pairs exported per run, of those who wake each other."""
 MAX_EXPORTED_PROBLEMS = 50
 MAX_LABEL_CHARACTERS = 128
 """Maximum characters of a name or a reason from outside."""
@@ -54,6 +62,19 @@ def run_points(found: Sequence[Judged]) -> Iterator[Point]:
             where = limit.resource, limit.owner, limit.host
             yield VERDICT_BLAME_RATIO.point(limit.blame, *names, *where)
             yield VERDICT_SATURATED_RATIO.point(limit.saturated, *names, *where)
+        if one.verdict.graph is not None:
+            yield from _graph_points(one.verdict.graph, names)
+
+
+def _graph_points(graph: WaitGraph, names: tuple[str, str]) -> Iterator[Point]:
+    for step in graph.steps:
+        for kind, share in (step.kinds or {Kind.CPU: 0.0}).items():  # a node without a share of its own passes on
+            yield VERDICT_CHAIN_RATIO.point(share, *names, *step.node, kind)
+    for node, (column, row) in places(graph).items():
+        yield VERDICT_CHAIN_PLACE.point(column, *names, *node, "column")
+        yield VERDICT_CHAIN_PLACE.point(row, *names, *node, "row")
+    for one in graph.passed[:MAX_EXPORTED_PAIRS]:
+        yield VERDICT_CHAIN_PASSED_RATIO.point(one.share, *names, *one.waker, *one.woken)
 
 
 def _limits(found: Verdict) -> list[tuple[Limit | None, tuple[str, str, str, str]]]:

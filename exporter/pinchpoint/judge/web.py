@@ -14,7 +14,7 @@ from pinchpoint import __version__, pages
 from pinchpoint.judge.pages import page
 from pinchpoint.judge.service import Service
 from pinchpoint.report.palette import KINDS, WAIT_WORDS, wait_colour
-from pinchpoint.report.words import waterfall_bars, waterfall_text
+from pinchpoint.report.words import chain_text, waterfall_bars, waterfall_text
 from pinchpoint.text import printable
 from pinchpoint.wire.guard import Application, StartResponse, exposure
 from pinchpoint.wire.http import exposition, get_only
@@ -81,6 +81,7 @@ class _Html:
             kinds=KINDS,
             wait_words=WAIT_WORDS,
             wait_colour=wait_colour,
+            chain_text=chain_text,
             waterfall_text=waterfall_text,
             waterfall_bars=waterfall_bars,
             runbooks=frozenset(pages.names("runbooks")),
