@@ -475,11 +475,11 @@ def chain() -> Panel:
         {"share": Query(f'topk(12, label_replace({shares}, "owner", "itself", "owner", ""))')},
         {
             "run": Column("run"),
-            "owner": Column("who", width=200),
-            "role": Column("its threads", width=200),
-            "share": Column("of its time", unit="percentunit", bar=KINDS["resource"], width=150, decimals=0),
+            "owner": Column("who", width=100),
+            "role": Column("its threads", width=110),
+            "share": Column("of its time", unit="percentunit", bar=KINDS["resource"], width=105, decimals=0),
         },
-        size=(14, 9),
+        size=(10, 9),
         sort="share",
         nothing="no benchmark works, or it cannot be seen who wakes whom",
     )
@@ -500,19 +500,19 @@ def passed() -> Panel:
         about,
         {"share": Query(f'topk(20, label_replace({shares}, "to_owner", "itself", "to_owner", ""))')},
         {
-            "owner": Column("who", width=100),
-            "role": Column("its threads", width=120),
-            "to_owner": Column("wakes", width=100),
-            "to_role": Column("of it"),
-            "share": Column("of the time", unit="percentunit", bar=KINDS["resource"], width=120, decimals=1),
+            "owner": Column("who", width=110),
+            "role": Column("its threads", width=125),
+            "to_owner": Column("wakes", width=110),
+            "to_role": Column("of it", width=125),
+            "share": Column("of the time", unit="percentunit", bar=KINDS["resource"], width=110, decimals=1),
         },
-        size=(10, 9),
+        size=(14, 9),
         sort="share",
         nothing="no benchmark works, or it cannot be seen who wakes whom",
     )
 
 
-GRAPH_WIDTH, GRAPH_COLUMN, GRAPH_ROW = 1000, 200, 110
+GRAPH_WIDTH, GRAPH_COLUMN, GRAPH_ROW = 880, 200, 130
 """Pixels: of the whole graph, and at most from one column, and from one row, to the next."""
 GRAPH_KINDS = (Kind.CPU, Kind.RUNQUEUE, Kind.DISK, Kind.NETWORK, Kind.TIMER)
 """What nodes do; the rest is one part of their circles."""
@@ -527,48 +527,57 @@ def graph() -> Panel:
         "A process that you did not think of is on the way.",
         ("docs/chain.md",),
     )
-    all_ = f"sum by (owner, role) (pinchpoint_verdict_chain_ratio{{{JUDGED}}})"
-    nodes = {"mainstat": Query(_node(all_, "title", "subtitle"))}
+    whole = _of_nodes()
+    nodes = {"share": _with_text(_node(whole), NODE)}
     for axis, field, step in (
         ("column", "fixedx", f"scalar(clamp_max({GRAPH_WIDTH} / clamp_min({{span}}, 1), {GRAPH_COLUMN}))"),
         ("row", "fixedy", str(GRAPH_ROW)),
     ):
         place = f'max by (owner, role) (pinchpoint_verdict_chain_place{{{JUDGED}, axis="{axis}"}})'
         middle, span = f"scalar((max({place}) + min({place})) / 2)", f"(max({place}) - min({place}))"
-        nodes[field] = Query(_node(f"({place} - {middle}) * {step.format(span=span)}"))
+        nodes[field] = _node(f"({place} - {middle}) * {step.format(span=span)}")
     looks = {f'kind="{kind}"': (f"arc__{kind}", KIND_WORDS[kind], PARTS[kind]) for kind in GRAPH_KINDS}
     looks[f'kind!~"{"|".join(GRAPH_KINDS)}"'] = "arc__other", "otherwise", WAIT_COLOURS["other"]
     arcs = {}
-    for kinds, (field, words_, colour) in looks.items():
-        part = f"sum by (owner, role) (pinchpoint_verdict_chain_ratio{{{JUDGED}, {kinds}}})"
-        nodes[field] = Query(_node(f"({part} or 0 * {all_}) / clamp_min({all_}, 1e-9)"))
-        arcs[field] = words_, colour
-    passed_ = f"max by (owner, role, to_owner, to_role) (pinchpoint_verdict_chain_passed_ratio{{{JUDGED}}})"
-    edges = {
-        "mainstat": Query(_edge(passed_, "source", "target")),
-        "thickness": Query(_edge(f"1 + 9 * clamp_max({passed_}, 1)")),
-    }
-    return node_graph("Who wakes whom, as a graph", about, nodes, edges, arcs=arcs, size=(24, 14))
+    for kinds, (field, shown, colour) in looks.items():
+        nodes[field] = _node(f"({_of_nodes(kinds)} or 0 * {whole}) / clamp_min({whole}, 1e-9)")
+        arcs[field] = shown, colour
+    share = f"max by (owner, role, to_owner, to_role) (pinchpoint_verdict_chain_passed_ratio{{{JUDGED}}})"
+    edges = {"share": _with_text(_edge(share), EDGE), "thickness": _edge(f"1 + 9 * clamp_max({share}, 1)")}
+    return node_graph("Who wakes whom, as a graph", about, nodes, edges, arcs=arcs, stat="of the time", size=(24, 15))
 
 
-def _node(expr: str, *names: str) -> str:
-    """Return a query with the id of a node as a label, and perhaps with its owner and role under these names."""
+NODE, EDGE = "id, title, subtitle", "id, source, target"
+
+
+def _of_nodes(kinds: str = "") -> str:
+    """Return an expression for the share of each node, or what it did of these kinds; of several runs, the largest."""
+    chosen = ", ".join(filter(None, (JUDGED, kinds)))
+    return f"max by (owner, role) (sum by (run, owner, role) (pinchpoint_verdict_chain_ratio{{{chosen}}}))"
+
+
+def _with_text(expr: str, labels: str) -> str:
+    """Return an expression with the label ``mainstat``, its value in per cent."""
+    text = f'count_values by ({labels}) ("mainstat", round(100 * {expr}))'
+    return f'label_replace({text}, "mainstat", "$1 %", "mainstat", "(.*)")'
+
+
+def _node(expr: str) -> str:
+    """Return an expression about nodes with the labels ``id``, ``title`` and ``subtitle``."""
     found = f'label_replace({expr}, "owner", "itself", "owner", "")'
-    for name, label in zip(names, ("owner", "role"), strict=False):
+    for name, label in (("title", "owner"), ("subtitle", "role")):
         found = f'label_replace({found}, "{name}", "$1", "{label}", "(.*)")'
-    found = f'label_join({found}, "id", " ", "owner", "role")'
-    return f"sum by ({', '.join(('id', *names))}) ({found})"
+    return f'sum by ({NODE}) (label_join({found}, "id", " ", "owner", "role"))'
 
 
-def _edge(expr: str, *names: str) -> str:
-    """Return a query with the id of an edge as a label, and perhaps with those of its ends under these names."""
+def _edge(expr: str) -> str:
+    """Return an expression about edges with the labels ``id``, ``source`` and ``target``."""
     found = (
         f'label_replace(label_replace({expr}, "owner", "itself", "owner", ""), "to_owner", "itself", "to_owner", "")'
     )
-    for name, labels in zip(names, ('"owner", "role"', '"to_owner", "to_role"'), strict=False):
+    for name, labels in (("source", '"owner", "role"'), ("target", '"to_owner", "to_role"')):
         found = f'label_join({found}, "{name}", " ", {labels})'
-    found = f'label_join({found}, "id", " ", "owner", "role", "to_owner", "to_role")'
-    return f"sum by ({', '.join(('id', *names))}) ({found})"
+    return f'sum by ({EDGE}) (label_join({found}, "id", " ", "source", "target"))'
 
 
 def costs() -> Panel:

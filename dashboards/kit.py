@@ -679,42 +679,37 @@ def matrix(
 def node_graph(
     title: str,
     about: About,
-    nodes: Mapping[str, Query],
-    edges: Mapping[str, Query],
+    nodes: Mapping[str, str],
+    edges: Mapping[str, str],
     *,
     arcs: Mapping[str, tuple[str, str]],
+    stat: str,
     size: tuple[int, int],
 ) -> nodegraph.Panel:
-    """Return a graph of instant queries.
+    """Return a graph of the present.
 
-    The keys of `nodes` and `edges` are Grafana's names of fields (grafana-data, nodeGraph.ts). All queries have the
-    label ``id``; the first of `nodes` also ``title`` and ``subtitle``, the first of `edges` ``source`` and ``target``.
-    `arcs` has the words and the colour of each field that is a part of a node's circle.
+    `nodes` and `edges` map Grafana's names of fields (grafana-data, nodeGraph.ts) to expressions, which have the
+    labels ``id``, ``title`` and ``subtitle``, or ``id``, ``source`` and ``target``. The first of each has the text that
+    is shown as the label ``mainstat`` too: Grafana writes numbers with two decimals. `arcs` has the words and the
+    colour of each field that is a part of a node's circle, and `stat` says what the text is.
     """
-    asked = {
-        **{("node", name): query for name, query in nodes.items()},
-        **{("edge", name): query for name, query in edges.items()},
-    }
-    refs = {key: chr(ord("A") + index) for index, key in enumerate(asked)}
-    panel = _panel(nodegraph.Panel(), title, about, size)
-    panel.targets(_refs(asked.values(), instant=True, as_table=True)).unit("percentunit").decimals(0)
-    for kind in ("node", "edge"):
-        those = "|".join(ref for (of, _), ref in refs.items() if of == kind)
-        panel.with_transformation(
-            dashboard.DataTransformerConfig(
-                id_val="joinByField",
-                filter_val=dashboard.MatcherConfig(id_val="byRefId", options=f"/^(?:{those})$/"),
-                options={"byField": "id", "mode": "inner"},
-            )
-        )
-    names = {f"Value #{ref}": name for (_, name), ref in refs.items()}
-    panel.with_transformation(dashboard.DataTransformerConfig(id_val="organize", options={"renameByName": names}))
-    for name, (words_, colour) in arcs.items():
-        panel.override_by_name(name, [_property("displayName", words_), _fixed(colour)])
+    queries = [Query(_union("field", fields)) for fields in (nodes, edges)]
+    panel = _panel(nodegraph.Panel(), title, about, size).targets(_refs(queries, instant=True)).unit("percentunit")
+    # This gives fields their names; `organize` changes only those that are displayed.
+    named = {"mode": "columns", "valueLabel": "field"}
+    panel.with_transformation(dashboard.DataTransformerConfig(id_val="labelsToFields", options=named))
+    for ref in "AB":
+        those = dashboard.MatcherConfig(id_val="byRefId", options=ref)
+        panel.with_transformation(dashboard.DataTransformerConfig(id_val="merge", filter_val=those, options={}))
+    shown = {"mainstat": stat, **{name: words_ for name, (words_, _) in arcs.items()}}
+    panel.with_transformation(dashboard.DataTransformerConfig(id_val="organize", options={"renameByName": shown}))
     parts: list[Builder[Any]] = [nodegraph.ArcOption().field(name).color(colour) for name, (_, colour) in arcs.items()]
-    panel.nodes(nodegraph.NodeOptions().main_stat_unit("percentunit").arcs(parts))
-    panel.edges(nodegraph.EdgeOptions().main_stat_unit("percentunit"))
-    return panel
+    return panel.nodes(nodegraph.NodeOptions().arcs(parts))
+
+
+def _union(label: str, parts: Mapping[str, str]) -> str:
+    """Return a query for all series of the expressions, whose keys are the values of `label`."""
+    return " or ".join(f'label_replace({expr}, "{label}", "{value}", "", "")' for value, expr in parts.items())
 
 
 def _no_value_in_cells() -> dashboard.SpecialValueMap:

@@ -44,55 +44,55 @@ def series() -> dict[str, str]:
     return {name: f"{value}x60" for name, _, value in (line.rpartition(" ") for line in lines)}
 
 
-def fields() -> list[tuple[str, str]]:
-    """Return the fields of the graph and their queries, first those of nodes."""
+def evaluated(folder: Path, query: str, field: str, expected: Mapping[str, float], **more: Mapping[str, str]) -> str:
+    """Return what promtool finds wrong about one field in the results of a query: A is of the nodes, B of the edges."""
     panels = panels_of(json.loads(encoded(bottleneck.dashboard())))
     (panel,) = (panel for panel in panels if panel["type"] == "nodeGraph")
-    names = panel["transformations"][-1]["options"]["renameByName"]
-    return [(names["Value #" + target["refId"]], target["expr"].replace("$run", ".+")) for target in panel["targets"]]
-
-
-def evaluated(folder: Path, expr: str, expected: Mapping[str, float], **more: Mapping[str, str]) -> str:
+    (asked,) = (target["expr"] for target in panel["targets"] if target["refId"] == query)
+    those = f'label_replace(vector(1), "field", "{field}", "", "")'
+    expr = f"round({asked.replace('$run', '.+')}, 1e-6) and on (field) {those}"
     samples = []
     for name, value in expected.items():
-        labels = {"id": name, **{label: values[name] for label, values in more.items()}}
+        labels = {"id": name, "field": field, **{label: values[name] for label, values in more.items()}}
         given = ", ".join(f'{label}="{one}"' for label, one in labels.items() if one)
         samples.append({"labels": f"{{{given}}}", "value": value})
-    return promtool.check(folder, series(), [(f"round({expr}, 1e-6)", 30, samples)])
+    return promtool.check(folder, series(), [(expr, 30, samples)])
+
+
+NAMES = {
+    "title": {name: node[0] for name, node in NODES.items()},
+    "subtitle": {name: node[1] for name, node in NODES.items()},
+}
 
 
 @pytest.mark.parametrize(
     ("field", "values"),
     [
         ("fixedx", (200, 0, -200)),
-        ("fixedy", (-22, 22, -22)),
+        ("fixedy", (-26, 26, -26)),
         ("arc__cpu", (1, 0.333333, 0.8)),
         ("arc__runqueue", (0, 0.666667, 0)),
         ("arc__other", (0, 0, 0.2)),
     ],
 )
 def test_nodes_have_places_and_parts(tmp_path: Path, field: str, values: tuple[float, float, float]) -> None:
-    expr = dict(fields())[field]
-
-    assert evaluated(tmp_path, expr, dict(zip(NODES, values, strict=True))) == ""
+    assert evaluated(tmp_path, "A", field, dict(zip(NODES, values, strict=True)), **NAMES) == ""
 
 
-def test_nodes_have_their_share_and_their_name(tmp_path: Path) -> None:
-    shares = dict(zip(NODES, (0.2, 0.3, 0.5), strict=True))
-    titles, subtitles = ({name: node[place] for name, node in NODES.items()} for place in (0, 1))
+def test_nodes_have_their_share_as_text(tmp_path: Path) -> None:
+    texts = dict(zip(NODES, ("20 %", "30 %", "50 %"), strict=True))
 
-    _, expr = fields()[0]
-    assert evaluated(tmp_path, expr, shares, title=titles, subtitle=subtitles) == ""
+    assert evaluated(tmp_path, "A", "share", dict.fromkeys(NODES, 1), mainstat=texts, **NAMES) == ""
 
 
-def test_edges_have_their_ends_and_are_as_wide_as_their_share(tmp_path: Path) -> None:
+def test_edges_lead_from_node_to_node_and_are_as_wide_as_their_share(tmp_path: Path) -> None:
+    first, last = "mds.a mds_lock ceph-fuse client_lock", "ceph-fuse client_lock itself "
     ends = {
-        "mds.a mds_lock ceph-fuse client_lock": ("mds.a mds_lock", "ceph-fuse client_lock"),
-        "ceph-fuse client_lock itself ": ("ceph-fuse client_lock", "itself "),
+        "source": {first: "mds.a mds_lock", last: "ceph-fuse client_lock"},
+        "target": {first: "ceph-fuse client_lock", last: "itself "},
     }
-    source, target = ({name: end[place] for name, end in ends.items()} for place in (0, 1))
-    (_, share), (_, width) = fields()[-2:]
 
-    assert {*source.values(), *target.values()} == NODES.keys()
-    assert evaluated(tmp_path, share, dict(zip(ends, (0.5, 0.3), strict=True)), source=source, target=target) == ""
-    assert evaluated(tmp_path, width, dict(zip(ends, (5.5, 3.7), strict=True))) == ""
+    assert {node for names in ends.values() for node in names.values()} == NODES.keys()
+    assert evaluated(tmp_path, "B", "thickness", {first: 5.5, last: 3.7}, **ends) == ""
+    texts = {first: "50 %", last: "30 %"}
+    assert evaluated(tmp_path, "B", "share", {first: 1, last: 1}, mainstat=texts, **ends) == ""

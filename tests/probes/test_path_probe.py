@@ -206,6 +206,24 @@ def test_series_have_who_was_responsible_for_what_in_seconds(machine: Machine) -
     assert snapshot.value(PATH_SOURCE_INFO.name, source="bpf", reason="") == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "uid", "left_out"),
+    [("pinchpoint", 0, True), ("pinchpoint", 1000, False), ("python3", 0, False)],
+    ids=["another of ours", "an untrusted user's of that name", "another program"],
+)
+def test_who_waits_for_a_question_of_pinchpoint_alone_has_no_part_in_a_benchmark(
+    machine: Machine, name: str, uid: int, left_out: bool
+) -> None:
+    machine.write("proc/55/comm", f"{name}\n")
+    machine.write("proc/55/status", f"Name:\t{name}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+    found = probe(machine, Working(a=7))
+    Made.shares = [Share(Responsible(55, b"ceph-asker"), None, 0.45, 0.0)]
+    sampled(found)
+    seconds = seen(found).value(PATH_THREAD_SECONDS.name, benchmark="fio", run="a")
+
+    assert seconds == (0.0 if left_out else pytest.approx(0.55))
+
+
 def test_counters_only_grow(machine: Machine) -> None:
     found = probe(machine, Working(a=7))
     now = sampled(found)

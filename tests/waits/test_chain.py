@@ -37,7 +37,7 @@ def thread(*shares: Share, tgid: int = 1, run: float = 0.0, queued: float = 0.0,
 
 
 def chain(*threads: ThreadTime, seconds: float = 1.0) -> Chain:
-    return chain_of(Window(seconds, 100, [*threads], 0.0, 0), BENCHMARKS, NODES.__getitem__, OBSERVER.tgid)
+    return chain_of(Window(seconds, 100, [*threads], 0.0, 0), BENCHMARKS, NODES.__getitem__, {OBSERVER.tgid})
 
 
 def shares(found: Chain) -> Mapping[tuple[Node, Kind], float]:
@@ -73,7 +73,7 @@ def test_the_end_of_a_connection_on_another_host_is_a_node() -> None:
     server = Endpoint(b"\0" * 10 + b"\xff\xff\x0a\0\0\2", 6800)
     nodes = {**NODES, server: peer_node("10.0.0.2:6800")}
     window = Window(1.0, 9, [thread(share(MESSENGER, 0.1), share(server, 0.7, MESSENGER), run=0.2)], 0.0, 0)
-    found = chain_of(window, BENCHMARKS, nodes.__getitem__, OBSERVER.tgid)
+    found = chain_of(window, BENCHMARKS, nodes.__getitem__, {OBSERVER.tgid})
 
     assert shares(found)[nodes[server], Kind.NETWORK] == 0.7
     assert found.heaviest() == [NODES[MESSENGER], nodes[server]]
@@ -96,7 +96,7 @@ def test_an_end_has_its_address_and_port_as_its_name(address: bytes, shown: str)
 def test_what_goes_on_until_an_answer_is_a_chain_too() -> None:
     asked = share(OBSERVER, 0.1), share(Source.TIMER, 0.6, OBSERVER)
     parts = [share(MESSENGER, 0.1), share(MDS, 0.3, MESSENGER, queued=0.1), *asked]
-    found = served_chain(parts, NODES.__getitem__, OBSERVER.tgid)
+    found = served_chain(parts, NODES.__getitem__, {OBSERVER.tgid})
 
     assert found.seconds == pytest.approx(0.4)
     assert found.passed == {(NODES[MESSENGER], SELF): 0.1, (NODES[MDS], NODES[MESSENGER]): 0.3}
@@ -143,7 +143,7 @@ def test_a_chain_ends_at_the_kernel() -> None:
     nodes: dict[Responsible | Endpoint, Node] = {**NODES, worker: Node("kernel", "kworker")}
     window = Window(1.0, 9, [thread(share(worker, 0.5), share(MDS, 0.5, worker))], 0.0, 0)
 
-    assert chain_of(window, BENCHMARKS, nodes.__getitem__, OBSERVER.tgid).heaviest() == [nodes[worker]]
+    assert chain_of(window, BENCHMARKS, nodes.__getitem__, {OBSERVER.tgid}).heaviest() == [nodes[worker]]
 
 
 def test_so_it_does_at_that_of_another_host() -> None:

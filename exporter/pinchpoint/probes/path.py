@@ -14,6 +14,7 @@ import os
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cache
 
 from pinchpoint.benchmarks.workloads import Member, Workload, Workloads
 from pinchpoint.bpf.libbpf import BpfError
@@ -21,6 +22,7 @@ from pinchpoint.bpf.path import MAX_CHOSEN, OUTSIDE, Answers, Responsible, Windo
 from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.procfs import FormatError, decode, read_bytes
 from pinchpoint.host.sockdiag import read_listening
+from pinchpoint.host.users import process_user
 from pinchpoint.metrics import (
     KEEP_ENDED_SECONDS,
     PATH_FULL,
@@ -84,6 +86,8 @@ MORE, MORE_PEERS = Node("more", "more"), Node(PEERS, "more")
 RECENT_WINDOWS = 4
 """Windows whose mean is shown: from one mean to the next, shares change by a few points."""
 MIN_SHOWN_RATIO = 0.01
+PROGRAM = "pinchpoint"
+"""What our processes are called."""
 
 
 def pause(window: Window, used: float) -> float:
@@ -260,18 +264,38 @@ class Path(Probe):
         self._lost += window.lost
         self._full += window.full
         known = {**self.host.processes.followed(now), **{pid: member.process for pid, member in members.items()}}
-        name = Namer(known, self.host.roles, self._comm)
+        comm = cache(self._comm)
+        name = Namer(known, self.host.roles, comm)
+        observers = self._observers(window, known, comm, {split_user(one.process.owner)[1] for one in members.values()})
         for answers in window.answers:
             if answers.here and answers.seconds >= MIN_END_SHARE * window.seconds:
-                self._serve(answers, known, served_chain(answers.shares, name, os.getpid()), now)
+                self._serve(answers, known, served_chain(answers.shares, name, observers), now)
         processes: dict[Workload, set[int]] = {}
         for pid, member in members.items():
             processes.setdefault(member.workload, set()).add(pid)
-        chains = {workload: chain_of(window, pids, name, os.getpid()) for workload, pids in processes.items()}
+        chains = {workload: chain_of(window, pids, name, observers) for workload, pids in processes.items()}
         self._count_trips(window.answers, chains.values())
         self._pause = pause(window, self._used + self._cpu() - began)
         self._next = self._began + self._pause
         return chains
+
+    def _observers(
+        self, window: Window, known: Collection[int], comm: Callable[[int], str], users: Collection[str]
+    ) -> Collection[int]:
+        """Return this process and others of Pinchpoint, such as that of ``pinchpoint run``.
+
+        A name proves nothing: of an untrusted user they count if the user runs a benchmark, by the marks in `users`.
+        """
+        shares = [share for thread in window.threads for share in thread.shares]
+        shares += [share for answers in window.answers for share in answers.shares]
+        ends = {end for share in shares for end in (share.by, share.via)}
+        others = {end.tgid for end in ends if isinstance(end, Responsible)} - {*known}
+        marks = {"", *users}
+
+        def observes(pid: int) -> bool:
+            return comm(pid) == PROGRAM and self.host.users.mark(process_user(self.host.procfs, pid)) in marks
+
+        return {os.getpid(), *filter(observes, others)}
 
     def _serve(self, answers: Answers, known: Mapping[int, Process], chain: Chain, now: float) -> None:
         """Add the answers of a connection's end on this host."""

@@ -8,7 +8,7 @@ responsible for its sleep. So is a packet, unless it is known whose: the other e
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -213,30 +213,30 @@ def peer_node(endpoint: str) -> Node:
     return Node(PEERS, endpoint)
 
 
-def _asleep(thread: ThreadTime, observer: int) -> float:
-    """Return the seconds in which a thread waited for a time, for the observer, or for something that did not come.
+def _asleep(thread: ThreadTime, observers: Collection[int]) -> float:
+    """Return the seconds in which a thread waited for a time, for an observer, or for something that did not come.
 
-    What one that the observer wakes waited for before the window is taken for an earlier question.
+    What one that an observer wakes waited for before the window is taken for an earlier question.
     """
-    asked = [share.seconds for share in thread.shares if _is_question(share, observer)]
+    asked = [share.seconds for share in thread.shares if _is_question(share, observers)]
     alone = {Source.TIMER, Source.BEFORE} if asked else {Source.TIMER}
     slept = [share.seconds for share in thread.shares if share.by in alone and share.via is None]
     return thread.pending + sum(asked) + sum(slept)
 
 
-def _is_question(share: Share, observer: int) -> bool:
-    return any(isinstance(who, Responsible) and who.tgid == observer for who in (share.by, share.via))
+def _is_question(share: Share, observers: Collection[int]) -> bool:
+    return any(isinstance(who, Responsible) and who.tgid in observers for who in (share.by, share.via))
 
 
 def chain_of(
-    window: Window, processes: set[int], name: Callable[[Responsible | Endpoint], Node], observer: int
+    window: Window, processes: set[int], name: Callable[[Responsible | Endpoint], Node], observers: Collection[int]
 ) -> Chain:
     """Return what the threads of some of a window's processes did.
 
-    `observer` is the exporter's own process: a thread that only waits for its questions has no part in the benchmark.
+    `observers` are processes of Pinchpoint: a thread that only waits for their questions has no part in the benchmark.
     """
     threads = [thread for thread in window.threads if thread.tgid in processes]
-    awake = [thread for thread in threads if _asleep(thread, observer) < MAX_ASLEEP_SHARE * window.seconds]
+    awake = [thread for thread in threads if _asleep(thread, observers) < MAX_ASLEEP_SHARE * window.seconds]
     chain = Chain(asleep=len(threads) - len(awake))
     for thread in awake:
         chain.waits += thread.waits
@@ -248,14 +248,16 @@ def chain_of(
     return chain
 
 
-def served_chain(shares: Iterable[Share], name: Callable[[Responsible | Endpoint], Node], observer: int) -> Chain:
+def served_chain(
+    shares: Iterable[Share], name: Callable[[Responsible | Endpoint], Node], observers: Collection[int]
+) -> Chain:
     """Return what went on between requests and their answers; `SELF` is who got the answers.
 
-    What the exporter itself did has no part in it: it wakes workers of the kernel and of daemons for its own questions.
+    What observers did has no part in it: they wake workers of the kernel and of daemons for their own questions.
     """
     chain = Chain()
     for share in shares:
-        if not _is_question(share, observer):
+        if not _is_question(share, observers):
             _divide(chain, share, name)
     return chain
 
