@@ -37,6 +37,7 @@ from pinchpoint.probes.path import (
     MAX_NODES,
     MAX_OTHER_END_NODES,
     MAX_OTHER_ENDS,
+    MAX_PERIOD_SECONDS,
     MAX_USER_WORKLOADS,
     MAX_WORKLOADS,
     PATH_LOOK_SECONDS,
@@ -166,11 +167,25 @@ def test_the_more_a_window_costs_the_later_the_next_one_begins(machine: Machine,
     assert [begin for begin, _ in spans] == [8.0 * number for number in range(4)]
 
 
+def test_to_load_the_programs_delays_no_window(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = 0.0
+
+    def load(procfs: File) -> Made:
+        nonlocal used
+        used += 1.0
+        return Made(procfs)
+
+    monkeypatch.setattr(path, "Windows", load)
+    spans = windows_of(Path(machine.host(), cast(Workloads, Working(a=7)), cpu=lambda: used), 9.0)
+
+    assert [begin for begin, _ in spans] == [0.0, 4.0, 8.0]
+
+
 def test_shares_last_through_a_longer_pause(machine: Machine) -> None:
     steps = itertools.cycle([0.0, 0.2])
     found = Path(machine.host(), cast(Workloads, Working(**{"1-fio": 7})), cpu=lambda: next(steps))
     now = sampled(found)
-    found.sample(now + 90.0)
+    found.sample(now + 3.9 * MAX_PERIOD_SECONDS)
     shares = [point.value for point in found.points() if point.metric is PATH_RATIO]
 
     assert sorted(shares) == [pytest.approx(0.2), pytest.approx(0.8)]

@@ -20,6 +20,7 @@ from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.bpf.path import Source, Windows
 from pinchpoint.diagnosis.verdict import Kind
 from polling import until
+from ports import free_port
 from proofs import faults
 from proofs.conftest import Check
 from proofs.observed import Observed, Watch, watching
@@ -55,6 +56,16 @@ while client.recv(length, socket.MSG_WAITALL):
     client.send(b"x")
 """
 """Burns CPU time for each request."""
+NGINX = """
+user root; worker_processes 1; daemon off; pid {place}/pid; error_log {place}/errors;
+events {{ }}
+http {{
+    access_log off; keepalive_requests {requests};
+    client_body_temp_path {place}/body; proxy_temp_path {place}/proxy; fastcgi_temp_path {place}/fastcgi;
+    uwsgi_temp_path {place}/uwsgi; scgi_temp_path {place}/scgi;
+    server {{ listen {address}; location / {{ root {place}; dav_methods PUT; }} }}
+}}
+"""
 QUERY = "SELECT sum(number) FROM generate_series(1, 10000) AS number;"
 CLIENT = """
 import socket, sys, time
@@ -216,6 +227,32 @@ def test_a_database_that_no_rule_knows_is_the_limit(watch: Watch, check: Check) 
         found = watch.judge(pgbench)
 
     check(Truth((Kind.RESOURCE,), "unknown_thread postgres"), found)
+
+
+@contextmanager
+def object_store() -> Iterator[list[str]]:
+    """Run nginx with one worker, which keeps objects by WebDAV; give the command of ab, which puts objects there."""
+    if shutil.which("nginx") is None or shutil.which("ab") is None:
+        pytest.skip("nginx or ab is not installed")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as place:  # or the disk is the limit
+        address = f"127.0.0.1:{free_port()}"
+        content, config = Path(place, "content"), Path(place, "nginx.conf")
+        content.write_bytes(bytes(1024))
+        config.write_text(NGINX.format(place=place, address=address, requests=MANY))
+        with subprocess.Popen(["nginx", "-c", config, "-e", f"{place}/errors"]) as server:
+            try:
+                assert until(PATIENCE, lambda: Path(place, "pid").exists())
+                many = ["-k", "-c", "8", "-t", str(LONG), "-n", str(MANY)]  # the last one counts, as far as it goes
+                yield ["ab", "-q", *many, "-u", str(content), f"http://{address}/object"]
+            finally:
+                server.terminate()
+
+
+def test_an_object_store_that_no_rule_knows_is_the_limit(watch: Watch, check: Check) -> None:
+    with object_store() as ab:
+        found = watch.judge(ab)
+
+    check(Truth((Kind.RESOURCE,), "unknown_thread nginx"), found)
 
 
 @contextmanager

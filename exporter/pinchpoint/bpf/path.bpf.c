@@ -71,6 +71,11 @@ char LICENSE[] SEC("license") = "GPL";
 #define LOCK 1   /* for a mutex: afterwards it goes on with its own work */
 #define SLEEP 2  /* for a time that it chose */
 
+/* What a thread does that is seen for the first time, and did since the start of the window. */
+#define BLOCKED 0
+#define READY 1
+#define RUNNING 2
+
 struct net {
 	struct ns_common ns;
 } __attribute__((preserve_access_index));
@@ -145,7 +150,7 @@ struct pt_regs___arm64 {
 struct segment {
 	__u64 start;  /* until the start of the next one */
 	__u32 class;
-	__u32 queued; /* for a CPU, in this time */
+	__u32 queued; /* could run and did not, in this time */
 };
 
 struct history {
@@ -158,15 +163,18 @@ struct thread {
 	__u64 epoch;    /* of the window that it belongs to */
 	__u64 blocked;  /* since when; 0: it could run */
 	__u64 woken;
-	__u64 delay;    /* run_delay then */
-	__u64 settled;  /* time up to which a chosen thread's own time is charged */
-	__u64 settled_delay;
+	__u64 settled;  /* when it was woken or put on a CPU or off it, whatever came last */
+	__u64 waited;   /* since it was woken: could run and did not */
+	__u64 unsettled; /* what of that is in no sum yet, of a chosen thread, */
+	__u64 overlap;  /* for how long of this its waker went on, */
+	__u64 delay;    /* and run_delay when it began */
 	__u64 timed_out; /* when the wait began that ended by a time-out and may go on; 0: none */
-	__u64 arrived;  /* on a CPU, for the first time in the window, without having been woken in it; 0 afterwards */
 	__u32 class;
 	__u32 own;      /* of a chosen thread: its number in `own` + 1 */
 	__u32 how;      /* it waits */
-	__u32 unused;
+	__u32 running;
+	__u32 waker;    /* its tid, until the thread that it woke runs; 0: none */
+	__u32 waker_class;
 	struct history past;
 };
 
@@ -509,20 +517,14 @@ static __always_inline __u32 own_number(struct task_struct *task)
 	return number + 1;
 }
 
-/* Returns what is known of a thread in this window; a thread seen for the first time was `blocked` since its start. */
-static __always_inline struct thread *known(struct task_struct *task, int blocked)
+/* Returns what is known of a thread in this window; `since_start` is what it did if it is seen for the first time. */
+static __always_inline struct thread *known(struct task_struct *task, int since_start)
 {
 	__u32 tid = task->pid, zero = 0;
 	struct thread *thread = bpf_map_lookup_elem(&threads, &tid), *fresh;
 
-	if (thread && thread->epoch == state.epoch) {
-		if (thread->arrived) {
-			/* run_delay has all of its wait for this CPU by now, also what was before the window. */
-			thread->delay = thread->settled_delay = delay_of(task) - (thread->arrived - state.start);
-			thread->arrived = 0;
-		}
+	if (thread && thread->epoch == state.epoch)
 		return thread;
-	}
 	if (!thread) {
 		fresh = bpf_map_lookup_elem(&empty, &zero);
 		if (!fresh || bpf_map_update_elem(&threads, &tid, fresh, BPF_ANY)) {
@@ -535,23 +537,17 @@ static __always_inline struct thread *known(struct task_struct *task, int blocke
 			return 0;
 	}
 	thread->epoch = state.epoch;
-	thread->blocked = blocked ? state.start : 0;
+	thread->blocked = since_start == BLOCKED ? state.start : 0;
+	thread->running = since_start == RUNNING;
 	thread->woken = thread->settled = state.start;
-	thread->delay = thread->settled_delay = delay_of(task);
-	thread->timed_out = thread->arrived = 0;
+	thread->waited = thread->unsettled = thread->overlap = thread->timed_out = 0;
+	thread->delay = delay_of(task);
 	thread->how = OTHERWISE;
+	thread->waker = 0;
 	thread->past.head = thread->past.count = 0;
 	thread->class = class_of(task, task->comm);
 	thread->own = own_number(task);
 	return thread;
-}
-
-static __always_inline int is_known(struct task_struct *task)
-{
-	__u32 tid = task->pid;
-	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
-
-	return thread && thread->epoch == state.epoch;
 }
 
 static __always_inline struct own *own_of(__u32 its)
@@ -678,18 +674,64 @@ static __always_inline __u32 how_it_waits(struct task_struct *task)
 	return operation == 0 || operation == 6 || operation == 13 ? LOCK : OTHERWISE;
 }
 
-/* Charges a thread's own time up to now, if it is chosen. */
-static __always_inline void settle(struct thread *thread, struct own *mine, __u64 now, __u64 delay)
+/* Returns for how much of the time since it woke another thread, until now, a thread has gone on without a break. */
+static __always_inline __u64 went_on(__u32 tid, __u64 since, __u64 now)
 {
-	__u64 queued = delay - thread->settled_delay, span = now - thread->settled;
+	struct thread *waker = bpf_map_lookup_elem(&threads, &tid);
 
-	if (mine && now > thread->settled) {
-		queued = queued < span ? queued : span;
-		mine->run += span - queued;
-		mine->queued += queued;
+	if (!waker || waker->epoch != state.epoch)
+		return 0;
+	if (waker->running)
+		return waker->settled <= since ? now - since : 0;
+	return waker->settled > since ? waker->settled - since : 0;
+}
+
+/* A thread is put on a CPU: until now it could run and did not. */
+static __always_inline void put_on(struct thread *thread, __u64 now)
+{
+	__u64 idle = now > thread->settled ? now - thread->settled : 0;
+	struct own *mine = thread->blocked ? own_of(thread->own) : 0;
+
+	/* Another CPU woke it after it had said that it would sleep, and before this one put it off. */
+	thread->blocked = 0;
+	if (mine)
+		mine->blocked = 0;
+	thread->waited += idle;
+	if (thread->own) {
+		thread->unsettled += idle;
+		if (thread->waker)
+			thread->overlap = went_on(thread->waker, thread->woken, now);
+		thread->waker = 0;
 	}
 	thread->settled = now;
-	thread->settled_delay = delay;
+	thread->running = 1;
+}
+
+/*
+ * A thread is put off its CPU: charges its own time, if it is chosen. It had to wait for a CPU that others had for as long
+ * as the kernel says (run_delay, which counts a wait only once it is over). The rest of the time in which it could run
+ * and did not is what its CPU took to hear of the wake-up, and perhaps to wake up itself: tens of microseconds in a
+ * virtual machine. As long as the waker goes on meanwhile, a full server does not become faster by that: it is the
+ * waker's time.
+ */
+static __always_inline void put_off(struct thread *thread, struct task_struct *task, struct own *mine, __u64 now)
+{
+	__u64 delay, queued, overlap = thread->overlap;
+
+	if (mine) {
+		delay = delay_of(task);
+		queued = delay - thread->delay;
+		queued = queued < thread->unsettled ? thread->unsettled - queued : 0;
+		overlap = overlap < queued ? overlap : queued;
+		if (overlap)
+			charge(thread->own, thread->waker_class, NONE, overlap, 0);
+		mine->queued += thread->unsettled - overlap;
+		mine->run += now > thread->settled ? now - thread->settled : 0;
+		thread->unsettled = thread->overlap = 0;
+		thread->delay = delay;
+	}
+	thread->settled = now;
+	thread->running = 0;
 }
 
 SEC("tp_btf/sched_switch")
@@ -702,16 +744,14 @@ int BPF_PROG(switched, int preempt, struct task_struct *prev, struct task_struct
 	if (!state.open)
 		return 0;
 	now = bpf_ktime_get_ns();
-	if (next->pid && !is_known(next)) {
-		thread = known(next, 0);
-		if (thread)
-			thread->arrived = now;
-	}
-	thread = prev->pid ? known(prev, 0) : 0;
+	thread = next->pid ? known(next, READY) : 0;
+	if (thread)
+		put_on(thread, now);
+	thread = prev->pid ? known(prev, RUNNING) : 0;
 	if (!thread)
 		return 0;
 	mine = own_of(thread->own);
-	settle(thread, mine, now, delay_of(prev));
+	put_off(thread, prev, mine, now);
 	if (preempt || !prev_state)
 		return 0;
 	thread->blocked = now;
@@ -782,17 +822,17 @@ static long pass_segment(__u32 at, struct handover *pair)
 }
 
 /* Passes the waker's history on. */
-static __always_inline void pass(struct thread *to, struct thread *from, struct task_struct *waker, __u64 now)
+static __always_inline void pass(struct thread *to, struct thread *from, __u64 now)
 {
 	struct handover pair = {.to = to, .from = from};
-	__u64 queued = delay_of(waker) - from->delay;
+	__u64 queued = from->waited;
 
 	if (to->how != LOCK) {
 		__builtin_memcpy(&to->past, &from->past, sizeof(to->past));
 		push(&to->past, from->woken, from->class, queued);
 		return;
 	}
-	push(&to->past, to->woken, to->class, to->settled_delay - to->delay);
+	push(&to->past, to->woken, to->class, to->waited);
 	bpf_loop(SEGMENTS, pass_segment, &pair, 0);
 	if (from->woken >= to->blocked)
 		push(&to->past, from->woken, from->class, queued);
@@ -839,18 +879,18 @@ int BPF_PROG(waking, struct task_struct *task)
 
 	if (!state.open || !cpu)
 		return 0;
-	thread = known(task, 1);
+	thread = known(task, BLOCKED);
 	if (!thread || !thread->blocked)
 		return 0;
 	now = bpf_ktime_get_ns();
 	count_wakeup(cpu);
 	by = interrupt(cpu, current);
-	waker = by == NONE && current->pid && current->pid != task->pid ? known(current, 0) : 0;
+	waker = by == NONE && current->pid && current->pid != task->pid ? known(current, RUNNING) : 0;
 	if (by == NETWORK && cpu->sock)
 		from = bpf_map_lookup_elem(&connections, &cpu->sock);
 	mine = own_of(thread->own);
 	if (waker) {
-		pass(thread, waker, current, now);
+		pass(thread, waker, now);
 		if (mine)
 			divide(thread, thread->blocked, now);
 	} else if (from && cpu->asked) {
@@ -861,7 +901,7 @@ int BPF_PROG(waking, struct task_struct *task)
 			divide(thread, thread->blocked, now);
 	} else {
 		by = from ? from->peer : by == NONE ? INTERRUPT : by; /* the idle thread wakes in interrupts only */
-		push(&thread->past, thread->woken, thread->class, thread->settled_delay - thread->delay);
+		push(&thread->past, thread->woken, thread->class, thread->waited);
 		push(&thread->past, thread->blocked, by, 0);
 		if (mine && by == TIMER && thread->how != SLEEP)
 			thread->timed_out = thread->blocked; /* whether it waits on is known when it blocks again */
@@ -873,8 +913,11 @@ int BPF_PROG(waking, struct task_struct *task)
 		mine->blocked = 0;
 	}
 	thread->woken = thread->settled = now;
-	thread->delay = thread->settled_delay = delay_of(task);
+	thread->waited = 0;
+	thread->delay = delay_of(task);
 	thread->blocked = 0;
+	thread->waker = waker ? current->pid : 0;
+	thread->waker_class = waker ? waker->class : NONE;
 	return 0;
 }
 
@@ -888,25 +931,27 @@ int BPF_PROG(begun, struct task_struct *task)
 
 	if (!state.open)
 		return 0;
-	thread = known(task, 0);
-	parent = known(current, 0);
+	thread = known(task, READY);
+	parent = known(current, RUNNING);
 	if (!thread || !parent)
 		return 0;
 	now = bpf_ktime_get_ns();
 	__builtin_memcpy(&thread->past, &parent->past, sizeof(thread->past));
-	push(&thread->past, parent->woken, parent->class, delay_of(current) - parent->delay);
+	push(&thread->past, parent->woken, parent->class, parent->waited);
 	thread->class = class_of(task, task->comm); /* its number may have been another thread's */
 	thread->own = own_number(task);
 	thread->blocked = thread->timed_out = 0;
 	thread->woken = thread->settled = now;
-	thread->delay = thread->settled_delay = delay_of(task);
+	thread->waited = thread->unsettled = thread->overlap = 0;
+	thread->delay = delay_of(task);
+	thread->running = thread->waker = 0;
 	return 0;
 }
 
 SEC("tp_btf/task_rename")
 int BPF_PROG(renamed, struct task_struct *task, const char *name)
 {
-	struct thread *thread = state.open ? known(task, 0) : 0;
+	struct thread *thread = state.open ? known(task, RUNNING) : 0;
 	char fresh[NAME_BYTES] = {};
 
 	/* It may be longer than what the kernel keeps (__set_task_comm, fs/exec.c). */
@@ -1081,14 +1126,14 @@ int BPF_PROG(sent, struct sk_buff *skb)
 	if (skb->dev->flags & IFF_LOOPBACK || !carried(head + skb->transport_header, (__u64)skb->data, skb->len))
 		return 0;
 	connection = connected(sk);
-	thread = connection ? known(current, 0) : 0;
+	thread = connection ? known(current, RUNNING) : 0;
 	written = BPF_CORE_READ((struct tcp_sock *)sk, write_seq);
 	if (!thread || connection->written == written)
 		return 0; /* another packet of what was sent */
 	connection->written = written;
 	count_packets(cpu, PACKETS); /* what follows costs as much as a wake-up */
 	now = bpf_ktime_get_ns();
-	queued = delay_of(current) - thread->delay;
+	queued = thread->waited;
 	if (connection->arrived)
 		serve(connection, thread, queued, now);
 	connection->arrived = 0;

@@ -56,8 +56,8 @@ PATH_WINDOW_SECONDS = 0.5
 """Seconds of a window, which has to be much longer than the waits."""
 PATH_LOOK_SECONDS = 0.1
 """Seconds between two looks whether a window was spent early: it still costs something until it is closed."""
-PERIOD_SECONDS = 4.0
-"""Seconds between the beginnings of two windows, at least."""
+PERIOD_SECONDS, MAX_PERIOD_SECONDS = 4.0, 30.0
+"""Seconds between the beginnings of two windows, at least and at most."""
 MAX_COST_RATIO = 0.004
 """Share of a CPU that windows take."""
 WAKEUP_SECONDS = 1.5e-6
@@ -95,7 +95,8 @@ def pause(window: Window, used: float) -> float:
 
     `used` is the CPU time in seconds that it took to open it, to end it and to read it.
     """
-    return max(PERIOD_SECONDS, (used + window.spent * WAKEUP_SECONDS) / MAX_COST_RATIO)
+    cost = used + window.spent * WAKEUP_SECONDS
+    return min(MAX_PERIOD_SECONDS, max(PERIOD_SECONDS, cost / MAX_COST_RATIO))
 
 
 def _listening() -> Collection[int]:
@@ -234,10 +235,11 @@ class Path(Probe):
             if self._windows is not None and now - self._worked > UNLOAD_SECONDS:
                 self.close()
             return False
-        self._worked, began = now, self._cpu()
+        self._worked = now
         try:
             if self._windows is None:
                 self._windows = Windows(self.host.procfs)
+            began = self._cpu()  # to load the programs is no part of a window: it is done once for a run
             self._windows.open(members, MAX_WAKEUPS, _listening())
         except (BpfError, OSError) as error:
             self.reason = str(error)
