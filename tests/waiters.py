@@ -414,6 +414,23 @@ def spin() -> None:
         time.sleep(1e-4)
 
 
+def ahead() -> None:
+    """A client has eight requests with a server, which burns 30 us for each and works on while the client wakes up."""
+    requests, ask = os.pipe()
+    answers, answer = os.pipe()
+
+    def serve() -> None:
+        os.read(requests, 1)
+        burn(3e-5)
+        os.write(answer, b"x")
+
+    process("toyworker", serve)
+    begin()
+    os.write(ask, bytes(8))
+    while True:
+        os.write(ask, os.read(answers, 8))
+
+
 def proxy() -> None:
     """A client waits for a proxy, which burns 600 us, and for a service behind it, which burns 150 us; all by TCP."""
 
@@ -583,7 +600,7 @@ def sleep() -> None:
 
 _ALL = (
     *(chain, chain_by_socket, chain_by_futex, chain_by_ring, chain_by_file_system),
-    *(parallel, pool, batch, spin, proxy, remote, high),
+    *(parallel, pool, batch, spin, ahead, proxy, remote, high),
     *(lock, poll, churn, herd, renames, sleep),
 )
 TOYS: dict[str, Callable[[], None]] = {toy.__name__: toy for toy in _ALL}

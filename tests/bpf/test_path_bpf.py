@@ -78,6 +78,11 @@ def by_name(thread: ThreadTime | Answers) -> Mapping[str, float]:
     return found
 
 
+def ran(pid: int) -> float:
+    """Return the seconds that a thread ran so far (schedstat, Documentation/scheduler/sched-stats.rst)."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
 def all_of(thread: ThreadTime) -> float:
     return thread.run + thread.queued + thread.pending + sum(share.seconds for share in thread.shares)
 
@@ -143,6 +148,24 @@ def test_a_server_that_spins_is_responsible_though_nobody_wakes_it(windows: Wind
     names = by_name(explained(windows, "spin")[1])
 
     assert names["toyspinner"] == max(names.values())
+
+
+def test_a_full_server_that_works_on_while_its_client_wakes_up_is_responsible_for_that_too(windows: Windows) -> None:
+    names = by_name(explained(windows, "ahead")[1])
+
+    assert names["toyworker"] > 0.6 * SECONDS
+
+
+def test_what_a_thread_runs_is_what_the_kernel_counts_however_long_its_wake_ups_take(windows: Windows) -> None:
+    with waiting("ahead") as pid:
+
+        def differs() -> float:
+            before, began = ran(pid), time.monotonic()
+            (thread,) = look(windows, pid).threads
+            return abs(thread.run - (ran(pid) - before)) / (time.monotonic() - began)
+
+        # What it does before the window opens and after it ends, while programs are attached, is in one of both alone.
+        assert until(30, lambda: differs() < 0.05)
 
 
 def test_a_proxy_is_found_by_tcp_over_loopback_whatever_it_is_called(windows: Windows) -> None:

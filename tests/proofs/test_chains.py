@@ -8,13 +8,14 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, MutableMapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 
 from hosts import another_host
+from hotplug import one_cpu_less
 from lab.cluster import Cluster
 from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.bpf.path import Source, Windows
@@ -93,13 +94,18 @@ def used(pid: int) -> float:
     return (int(run) + int(wait)) / 1e9
 
 
-def seen(windows: Windows, toy: str) -> tuple[dict[str, float], dict[str, float]]:
+def seen(
+    windows: Windows, toy: str, meanwhile: Callable[[], AbstractContextManager[object]] = nullcontext
+) -> tuple[dict[str, float], dict[str, float]]:
     """Return the shares of a toy's client by who is responsible, and what each process used, as shares of the time."""
     with waiting(toy) as pid:
         pids = names_below(pid)
         before = {name: used(child) for name, child in pids.items()}
         windows.open([pid], MANY)
-        time.sleep(SECONDS)
+        time.sleep(SECONDS / 2)
+        with meanwhile():
+            pass
+        time.sleep(SECONDS / 2)
         window = windows.end()
         truth = {name: (used(child) - before[name]) / window.seconds for name, child in pids.items()}
     (thread,) = window.threads
@@ -128,6 +134,13 @@ def test_a_process_answers_for_what_it_used(
     assert abs(shares[name] - truth[name]) < NEAR
 
 
+def test_a_cpu_that_goes_and_comes_back_changes_no_share(windows: Windows, measured: MutableMapping[str, str]) -> None:
+    shares, truth = seen(windows, "chain", one_cpu_less)
+
+    measured["toyworker"] = f"{shares['toyworker']:.0%} of the time, used {truth['toyworker']:.0%}"
+    assert abs(shares["toyworker"] - truth["toyworker"]) < NEAR
+
+
 def test_of_two_servers_at_once_the_slower_one_answers_for_most(
     windows: Windows, measured: MutableMapping[str, str]
 ) -> None:
@@ -139,7 +152,7 @@ def test_of_two_servers_at_once_the_slower_one_answers_for_most(
     assert shares["toyfast"] < truth["toyfast"] + NEAR
 
 
-@pytest.mark.parametrize("toy", ["pool", "spin"])
+@pytest.mark.parametrize("toy", ["pool", "spin", "ahead"])
 def test_whoever_serves_answers_for_what_its_clients_wait_for(
     windows: Windows, measured: MutableMapping[str, str], toy: str
 ) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from hotplug import one_cpu_less
 from lab.cluster import Cluster
 from native import Stack
 from proofs.faults import cgroup, hogs, quota
@@ -31,7 +32,6 @@ STORE_BYTES = 16 << 20
 FORK_FOREVER = "while :; do (:) & (:) & (:) & wait; done"
 SIGNAL_SECONDS = 5.0
 """Time for a process that was sent SIGTERM."""
-CPUS = Path("/sys/devices/system/cpu")
 MOMENT_SECONDS = 0.1
 """Time between two pauses of an admin socket."""
 
@@ -246,16 +246,8 @@ def _bpf(ground: Ground, fault: Fault) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _offline(ground: Ground, fault: Fault) -> Iterator[None]:
-    """Take a CPU away (core-api/cpu_hotplug.rst); what was bound to it alone is bound to nothing afterwards."""
-    switch = CPUS / f"cpu{max(os.sched_getaffinity(0))}" / "online"
-    try:
-        switch.write_text("0")
-    except OSError as error:
-        pytest.skip(f"{switch}: {error.strerror}")
-    try:
+    with one_cpu_less():
         yield
-    finally:
-        switch.write_text("1")
 
 
 MAKE: Mapping[Kind, Make] = {

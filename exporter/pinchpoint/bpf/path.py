@@ -100,7 +100,7 @@ class Share(msgspec.Struct, frozen=True):
     """Who was woken by it and went on; None: the waiting thread itself, or who got the answer."""
     seconds: float
     queued: float
-    """Of these, the time in which it could run and had no CPU."""
+    """Of these, the time in which it could run and did not."""
 
 
 class ThreadTime(msgspec.Struct, frozen=True):

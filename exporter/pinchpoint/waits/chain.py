@@ -40,7 +40,7 @@ class Kind(StrEnum):
 
     CPU = "cpu"
     RUNQUEUE = "runqueue"
-    """It could run, and had no CPU."""
+    """It could run and did not: no CPU was free, its quota was spent, or its CPU had yet to wake up."""
     TIMER = "timer"
     """It waited for a time: it slept, or was throttled."""
     DISK = "disk"
