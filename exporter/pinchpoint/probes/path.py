@@ -239,7 +239,7 @@ class Path(Probe):
         try:
             if self._windows is None:
                 self._windows = Windows(self.host.procfs)
-            began = self._cpu()  # to load the programs is no part of a window: it is done once for a run
+            began = self._cpu()  # the programs are loaded once for a run: that does not count as a cost of a window
             self._windows.open(members, MAX_WAKEUPS, _listening())
         except (BpfError, OSError) as error:
             self.reason = str(error)
