@@ -33,10 +33,15 @@ def exposition(text: str, at: float = 0.0, process: tuple[int, float] = PROCESS)
 
 
 def sampled(
-    at: float, samples: float, lost: float = 0.0, other: float | None = None, interval: float = 1.0
+    at: float,
+    samples: float,
+    lost: float = 0.0,
+    other: float | None = None,
+    interval: float = 1.0,
+    name: str = "memory",
 ) -> Exposition:
     """Return an exposition of two probes, by default with one sample a second; the other one took one at each."""
-    counts = {"tasks": (samples, lost), "memory": (at if other is None else other, 0.0)}
+    counts = {"tasks": (samples, lost), name: (at if other is None else other, 0.0)}
     lines = []
     for probe, (taken, missed) in counts.items():
         lines.append(f'pinchpoint_probe_interval_seconds{{probe="{probe}"}} {interval if probe == "tasks" else 1}')
@@ -125,6 +130,11 @@ def test_a_probe_that_was_seen_at_a_shorter_interval_may_have_had_it_between_two
     hurried = [sampled(at, 10.0 * (at + 10), interval=0.1) for at in range(-9, 1)]
 
     assert not list(uncounted([*hurried, *(sampled(at, 100.0 + 1.3 * at) for at in range(1, 30))]))
+
+
+def test_a_probe_that_has_a_short_interval_for_a_moment_only_may_have_had_it_unseen() -> None:
+    assert list(uncounted([sampled(at, at, other=1.3 * at) for at in range(30)]))
+    assert not list(uncounted([sampled(at, at, other=1.3 * at, name="path") for at in range(30)]))
 
 
 def test_a_probe_that_stands_still_beside_others_is_a_violation() -> None:
