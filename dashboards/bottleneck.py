@@ -472,7 +472,7 @@ def chain() -> Panel:
     return rows(
         "Who makes it wait",
         about,
-        {"share": Query(f'topk(12, label_replace({shares}, "owner", "itself", "owner", ""))')},
+        {"share": Query(f"topk(12, {_itself(shares, 'owner')})")},
         {
             "run": Column("run"),
             "owner": Column("who", width=100),
@@ -498,7 +498,7 @@ def passed() -> Panel:
     return rows(
         "Who wakes whom",
         about,
-        {"share": Query(f'topk(20, label_replace({shares}, "to_owner", "itself", "to_owner", ""))')},
+        {"share": Query(f"topk(20, {_itself(shares, 'to_owner')})")},
         {
             "owner": Column("who", width=110),
             "role": Column("its threads", width=125),
@@ -550,6 +550,11 @@ def graph() -> Panel:
 NODE, EDGE = "id, title, subtitle", "id, source, target"
 
 
+def _itself(expr: str, label: str) -> str:
+    """Return an expression in which the benchmark's own threads, whose owner is empty, are called so."""
+    return f'label_replace({expr}, "{label}", "itself", "{label}", "")'
+
+
 def _of_nodes(kinds: str = "") -> str:
     """Return an expression for the share of each node, or what it did of these kinds; of several runs, the largest."""
     chosen = ", ".join(filter(None, (JUDGED, kinds)))
@@ -564,7 +569,7 @@ def _with_text(expr: str, labels: str) -> str:
 
 def _node(expr: str) -> str:
     """Return an expression about nodes with the labels ``id``, ``title`` and ``subtitle``."""
-    found = f'label_replace({expr}, "owner", "itself", "owner", "")'
+    found = _itself(expr, "owner")
     for name, label in (("title", "owner"), ("subtitle", "role")):
         found = f'label_replace({found}, "{name}", "$1", "{label}", "(.*)")'
     return f'sum by ({NODE}) (label_join({found}, "id", " ", "owner", "role"))'
@@ -572,9 +577,7 @@ def _node(expr: str) -> str:
 
 def _edge(expr: str) -> str:
     """Return an expression about edges with the labels ``id``, ``source`` and ``target``."""
-    found = (
-        f'label_replace(label_replace({expr}, "owner", "itself", "owner", ""), "to_owner", "itself", "to_owner", "")'
-    )
+    found = _itself(_itself(expr, "owner"), "to_owner")
     for name, labels in (("source", '"owner", "role"'), ("target", '"to_owner", "to_role"')):
         found = f'label_join({found}, "{name}", " ", {labels})'
     return f'sum by ({EDGE}) (label_join({found}, "id", " ", "source", "target"))'

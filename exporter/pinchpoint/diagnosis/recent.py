@@ -18,7 +18,7 @@ from pinchpoint.diagnosis.usage import Usage, usage
 from pinchpoint.diagnosis.verdict import Judge, Kind, Verdict, judge
 from pinchpoint.diagnosis.window import with_ended
 from pinchpoint.metrics import WORKLOAD_SECONDS
-from pinchpoint.model import Snapshot
+from pinchpoint.model import Snapshot, Snapshots
 from pinchpoint.quotas import shared_out
 from pinchpoint.user_labels import user_of
 
@@ -33,7 +33,7 @@ MIN_JUDGED_SECONDS = 0.9
 CHAIN_STEP_SECONDS = 8.0
 """Seconds between two snapshots from which the chains of the last 16 to 24 s are counted."""
 GRAPH_INTERVAL_SECONDS = 8.0
-"""Seconds for which a wait-for graph is kept: of 100 hosts it takes 0.1 s of CPU time."""
+"""Seconds for which a wait-for graph is kept: to make it takes all chains of all hosts."""
 MAX_JUDGED_BENCHMARKS = 3
 """Maximum number of benchmarks judged at once: the busiest ones."""
 
@@ -218,9 +218,14 @@ def _most(works: Sequence[BenchmarkWork], limit: int) -> Iterable[BenchmarkWork]
     return (work for place, work in enumerate(works) if place in kept)
 
 
+def _sides(spans: Mapping[str, tuple[Snapshot, Snapshot]]) -> tuple[Snapshots, Snapshots]:
+    before, after = ({name: span[place] for name, span in spans.items()} for place in (0, 1))
+    return before, after
+
+
 def _graph(hosts: Mapping[str, Recent], work: BenchmarkWork) -> WaitGraph | None:
     spans = {name: span for name, recent in hosts.items() if (span := recent.chain_span) is not None}
-    before, after = ({name: span[place] for name, span in spans.items()} for place in (0, 1))
+    before, after = _sides(spans)
     return wait_graph(counted_chains(before, after, work, Served(before, after)))
 
 
@@ -240,7 +245,7 @@ def _judged(
     trusted: float = MIN_WINDOW_SECONDS,
 ) -> Verdict:
     benchmark, run, _ = key
-    before, after = ({name: span[place] for name, span in spans.items()} for place in (0, 1))
+    before, after = _sides(spans)
     return judge(
         uses,
         before,

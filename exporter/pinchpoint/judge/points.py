@@ -38,7 +38,7 @@ MIN_BLAME = 0.001
 """Blame below which a resource is left out."""
 MAX_EXPORTED_LIMITS = 8
 """Maximum number of limits exported per verdict: a cluster may have as many as it has OSDs."""
-MAX_EXPORTED_PAIRS = 40
+MAX_EXPORTED_PAIRS = 20
 """Maximum number of pairs exported per run, of those who wake each other."""
 MAX_EXPORTED_PROBLEMS = 50
 MAX_LABEL_CHARACTERS = 128
