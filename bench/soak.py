@@ -42,6 +42,7 @@ BLOCKS = 20
 """Parts into which the readings are divided: neighbouring readings depend on each other, means of parts hardly do."""
 LIMITS = {"memory": (0.1, "MB an hour"), "descriptors": (1.0, "an hour"), "threads": (1.0, "an hour")}
 """Upper limit of growth, and its unit."""
+HEAD = ("seconds after the warm-up", "process", "memory in MB", "descriptors", "threads")
 FORKS = """
 import os, random, threading, time
 while True:
@@ -153,8 +154,10 @@ def daemon(number: int) -> None:
         time.sleep(random.uniform(1, 10))
 
 
-def read(pids: Mapping[str, int], pages: Sequence[str], seconds: float) -> tuple[list[float], dict[str, list[Size]]]:
-    """Scrape the pages for some time; return the times and sizes after the warm-up."""
+def read(
+    pids: Mapping[str, int], pages: Sequence[str], seconds: float, keep: Callable[[str], object]
+) -> tuple[list[float], dict[str, list[Size]]]:
+    """Scrape the pages for some time; return the times and sizes after the warm-up. `keep` is given each reading."""
     times: list[float] = []
     sizes: dict[str, list[Size]] = {name: [] for name in pids}
     begin = time.monotonic()
@@ -163,18 +166,20 @@ def read(pids: Mapping[str, int], pages: Sequence[str], seconds: float) -> tuple
         for page in pages:
             with urllib.request.urlopen(page, timeout=60) as answer:
                 answer.read()
-        if (now := time.monotonic() - begin - WARM_UP) < 0:
-            continue
-        if now > seconds:
+        if (now := time.monotonic() - begin - WARM_UP) > seconds:
             return times, sizes
-        times.append(now)
-        for name, pid in pids.items():
-            sizes[name].append(size(pid))
+        found = {name: size(pid) for name, pid in pids.items()}
+        for name, one in found.items():
+            keep(",".join([f"{now:.1f}", name, *map(str, one)]))
+        if now >= 0:
+            times.append(now)
+            for name, one in found.items():
+                sizes[name].append(one)
     raise AssertionError
 
 
-def soak(seconds: float) -> tuple[list[float], dict[str, list[Size]]]:
-    """Run the exporter and the judge beside churn. Raises MissingError."""
+def soak(seconds: float, keep: Callable[[str], object]) -> tuple[list[float], dict[str, list[Size]]]:
+    """Run the exporter and the judge beside churn; `keep` is given a line of each reading. Raises MissingError."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         addresses = free_addresses(2)
@@ -185,15 +190,18 @@ def soak(seconds: float) -> tuple[list[float], dict[str, list[Size]]]:
         stack.enter_context(repeated(benchmark(folder)))
         stack.enter_context(repeated(daemon))
         pages = [*(f"http://{address}/metrics" for address in addresses), f"http://{addresses[1]}/api/v1/verdicts"]
-        return read({"exporter": exporter.pid, "judge": judge.process.pid}, pages, seconds)
+        return read({"exporter": exporter.pid, "judge": judge.process.pid}, pages, seconds, keep)
 
 
 def main() -> None:
     """Measure and write the section."""
     arguments = parser(__doc__)
     arguments.add_argument("--minutes", type=float, default=30.0, help="after the warm-up of 20 minutes")
+    arguments.add_argument("--readings", type=Path, default=os.devnull, help="file for each reading, also if it is cut")
     chosen = arguments.parse_args()
-    times, sizes = soak(60 * chosen.minutes)
+    with chosen.readings.open("w", buffering=1) as readings:
+        readings.write(f"{','.join(HEAD)}\n")
+        times, sizes = soak(60 * chosen.minutes, lambda line: readings.write(f"{line}\n"))
     rows, goals = [], []
     for name, of in sizes.items():
         for field, (limit, unit) in LIMITS.items():

@@ -31,6 +31,8 @@ MAX_CPU_SECONDS = 0.1
 MAX_GROWTH_BYTES = 50 << 20
 MAX_INPUT_BYTES = 1 << 15
 """Longest input, which holds all answers of a daemon; longer seeds are cut into pieces."""
+MAX_LINES_BYTES = 1 << 12
+"""Longest input to a reader that reads line after line."""
 MAX_SUSPECTS = 100
 """Costly inputs of one reader that are measured again."""
 HANG_SECONDS = 60
@@ -90,7 +92,8 @@ def _searched(reader: Reader, runs: int, scratch: Path, kept: Path | None) -> Ou
     corpus = scratch / "corpus" if kept is None else kept / reader.name
     for folder in (corpus, scratch / "crashes", scratch / "suspects"):
         folder.mkdir(parents=True, exist_ok=True)
-    for piece in pieces([*reader.seeds(), *(path.read_bytes() for path in FOUND.glob(f"{reader.name}/*"))]):
+    known = [*reader.seeds(), *(path.read_bytes() for path in FOUND.glob(f"{reader.name}/*"))]
+    for piece in pieces(known, longest(reader)):
         (corpus / _name(piece)).write_bytes(piece)
     began = time.monotonic()
     command = [sys.executable, __file__, "--inside", str(scratch), "--reader", reader.name, "--runs", str(runs)]
@@ -113,9 +116,14 @@ def _searched(reader: Reader, runs: int, scratch: Path, kept: Path | None) -> Ou
     return Outcome(int(end[1]), seconds, int(end[3]), growth, tuple(findings))
 
 
-def pieces(seeds: Sequence[bytes]) -> set[bytes]:
-    """Return the seeds, long ones in pieces."""
-    return {seed[at : at + MAX_INPUT_BYTES] for seed in seeds for at in range(0, len(seed), MAX_INPUT_BYTES)}
+def longest(reader: Reader) -> int:
+    """Return the bytes of the longest input to a reader."""
+    return MAX_LINES_BYTES if reader.lines else MAX_INPUT_BYTES
+
+
+def pieces(seeds: Sequence[bytes], size: int) -> set[bytes]:
+    """Return the seeds, long ones in pieces of so many bytes."""
+    return {seed[at : at + size] for seed in seeds for at in range(0, len(seed), size)}
 
 
 def costs(reader: Reader, raw: bytes) -> str | None:
@@ -156,7 +164,7 @@ def fuzz(name: str, runs: int, scratch: Path) -> None:
             (scratch / "suspects" / _name(raw)).write_bytes(raw)
 
     corpus = sys.argv[sys.argv.index("--corpus") + 1]
-    options = [f"-runs={runs}", f"-max_len={MAX_INPUT_BYTES}", f"-timeout={HANG_SECONDS}", "-print_final_stats=1"]
+    options = [f"-runs={runs}", f"-max_len={longest(reader)}", f"-timeout={HANG_SECONDS}", "-print_final_stats=1"]
     atheris.Setup([sys.argv[0], *options, f"-artifact_prefix={scratch}/crashes/", corpus], one)
     atheris.Fuzz()
 

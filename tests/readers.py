@@ -164,6 +164,8 @@ class Reader:
     """Bytes that it is written for."""
     rejects: tuple[type[Exception], ...] = ()
     """What it may raise for bytes that are not of its format."""
+    lines: bool = False
+    """Whether it reads line after line, so that a short input can be all that a long one is."""
 
 
 @cache
@@ -228,7 +230,7 @@ def output(kind: type[Benchmark]) -> Reader:
             *(seeds.contents("fixtures/fio/*.txt") if kind.name == "fio" else ()),
         )
 
-    return Reader(f"output-{kind.name}", lambda raw: told(kind.reader(), raw), own)
+    return Reader(f"output-{kind.name}", lambda raw: told(kind.reader(), raw), own, lines=True)
 
 
 OWN_BENCHMARK = pattern("own", ["own"], re.compile(r"^(?P<phase>\w+): (?P<value>\S+) (?P<unit>\S+)"))
@@ -799,17 +801,23 @@ def config(raw: bytes) -> object:
 
 READERS: tuple[Reader, ...] = (
     *map(output, BENCHMARKS),
-    Reader("output-of-a-pattern", lambda raw: told(OWN_BENCHMARK.reader(), raw), lambda: [b"write: 1,234.5 MiB/s\n"]),
-    Reader("output-of-a-command", heard, lambda: seeds.contents("fixtures/captures/*/stdout.txt")[::8]),
+    Reader(
+        "output-of-a-pattern",
+        lambda raw: told(OWN_BENCHMARK.reader(), raw),
+        lambda: [b"write: 1,234.5 MiB/s\n"],
+        lines=True,
+    ),
+    Reader("output-of-a-command", heard, lambda: seeds.contents("fixtures/captures/*/stdout.txt")[::8], lines=True),
     Reader(
         "io500-result",
         lambda raw: told(ResultFile(), raw),
         lambda: seeds.captured("io500", "result*.txt"),
+        lines=True,
     ),
     Reader("io500-config", lambda raw: phases_of(ini_sections(text(raw))), lambda: seeds.captured("io500", "*.ini")),
-    Reader("io500-phase-text", phase_text, lambda: seeds.contents("fixtures/io500/*/*write.txt")),
-    Reader("io500-ranks", ranks, lambda: seeds.contents("fixtures/io500/*/*.csv")),
-    Reader("io500-folder", folder, lambda: seeds.contents("fixtures/io500/*/result*.txt")),
+    Reader("io500-phase-text", phase_text, lambda: seeds.contents("fixtures/io500/*/*write.txt"), lines=True),
+    Reader("io500-ranks", ranks, lambda: seeds.contents("fixtures/io500/*/*.csv"), lines=True),
+    Reader("io500-folder", folder, lambda: seeds.contents("fixtures/io500/*/result*.txt"), lines=True),
     Reader("io500-hashes", hashes, lambda: seeds.contents("fixtures/io500/*/config.ini")),
     Reader("archive", in_file(archive, "run.tar"), archives, (ResultFilesError,)),
     Reader("io500-command", io500_command, seeds.command_lines),
@@ -820,7 +828,7 @@ READERS: tuple[Reader, ...] = (
     Reader("mdtest-command", lambda raw: mdtest.MdtestPlan.of(words(raw)), seeds.command_lines),
     Reader("wrapped-command", lambda raw: programs(words(raw)), seeds.command_lines),
     Reader("ceph-command", lambda raw: ceph_id(words(raw)), seeds.command_lines),
-    Reader("text", texts, lambda: seeds.contents("fixtures/seeds/*.txt")),
+    Reader("text", texts, lambda: seeds.contents("fixtures/seeds/*.txt"), lines=True),
     Reader(
         "date",
         date_in,
@@ -864,7 +872,12 @@ READERS: tuple[Reader, ...] = (
     Reader("capabilities", CapabilitySets.unpack, lambda: [bytes(12) + b"\x80\0\0\0" + bytes(8)], (ValueError,)),
     Reader("sysfs-value", in_file(sysfs_value), lambda: [b"1500\n", b"up\n", b"[always] madvise never\n"]),
     Reader("networks", networks, lambda: seeds.NETWORKS),
-    Reader("host-facts", host_facts, lambda: (*seeds.archived("proc/*info"), b"BOOT_IMAGE=/v ro numa=fake=4 quiet")),
+    Reader(
+        "host-facts",
+        host_facts,
+        lambda: (*seeds.archived("proc/*info"), b"BOOT_IMAGE=/v ro numa=fake=4 quiet"),
+        lines=True,
+    ),
     Reader(
         "disk",
         disk,

@@ -28,6 +28,7 @@ from pinchpoint.bpf.path import Endpoint, Responsible, Source
 __all__ = ["HERD", "HIGH_PORT", "REMOTE_PORT", "THERE", "called", "has_rings", "names_below", "waiting"]
 
 
+PATIENCE = 30.0
 HERD = 1000
 """Threads that wait for one."""
 CLONE_NEWNS, CLONE_NEWNET = 0x20000, 0x40000000
@@ -47,14 +48,21 @@ HERE, THERE, REMOTE_PORT, HIGH_PORT = "10.66.0.1", "10.66.0.2", 6800, 65500
 
 @contextmanager
 def waiting(toy: str) -> Iterator[int]:
-    """Run a toy, and give the pid of its client."""
+    """Run a toy, and give the pid of its client. At the end all of its processes have ended."""
+    import psutil  # here, since a toy runs this file too, and has no use for it
+
+    from polling import runs, until
+
     command = [sys.executable, __file__, toy]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as process:
         assert process.stdout is not None
         try:
             yield int(process.stdout.readline())
         finally:
+            family = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
             os.killpg(process.pid, signal.SIGKILL)
+            # Whoever looks for other processes must not take one that still ends for somebody else's.
+            assert until(PATIENCE, lambda: not any(map(runs, family)))
 
 
 def called(who: Responsible | Endpoint | Source) -> str:

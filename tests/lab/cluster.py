@@ -26,7 +26,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -297,30 +297,15 @@ class Cluster:
     def start(self) -> None:
         """Start all daemons, and return when the cluster is healthy and the manager's metrics say so.
 
-        Raises LabError, and leaves nothing, when a package is missing, a daemon ends or 90 s are not enough.
+        Raises LabError, and leaves nothing, when a package is missing, a daemon ends or a wait takes more than 60 s.
         """
         if absent := missing():
             raise LabError(f"Not installed: {', '.join(absent)}. `make setup` as root installs it.")
-        try:
-            self._try_to_start(START_SECONDS / 2)
-        except LabTimeoutError as first:
-            if hasattr(first, "__notes__"):  # its clean-up failed
-                raise
-            # Occasionally a placement group is `laggy` from its first second on, and its operations stay blocked
-            # (16.2.15); those of the next cluster do not.
-            try:
-                self._try_to_start(START_SECONDS)
-            except LabError as second:
-                second.add_note(f"It was the second try. The first ended with: {str(first).partition(chr(10))[0]}")
-                raise
-
-    def _try_to_start(self, seconds: float) -> None:
-        """Start all daemons, and leave nothing on failure; LabTimeoutError: `seconds` were not enough."""
         failure: BaseException | None = None
         try:
             self._make_directory()
             self._start_daemons()
-            _wait_for(self._is_healthy, "the cluster to be healthy", seconds, self._problem)
+            _wait_for(self._is_healthy, "the cluster to be healthy", START_SECONDS, self._problem)
         except BaseException as error:
             failure = error
             try:
@@ -538,6 +523,13 @@ class Cluster:
             self.command("osd new", uuid=identity, id=int(name.removeprefix("osd.")))
         for pool in POOLS:
             self.command("osd pool create", pool=pool, pg_num=self.pgs, pgp_num=self.pgs)
+        for name, process in making.items():
+            self._wait_for_store(name, process)
+            self.daemon(name).start()
+        # A placement group learns how long its leases last when the map of OSDs changes for the first time in its life
+        # (PeeringState::advance_map, src/osd/PeeringState.cc, 16.2.15). Until then it renews one of 0 s again and
+        # again, and an operation that comes too late for it stays blocked. The commands below change the map.
+        _wait_for(self._has_placement_groups, "the placement groups", START_SECONDS, self._problem)
         self.command("osd pool application enable", pool="rbd", app="rbd")
         self.command("fs new", fs_name="cephfs", metadata="cephfs.meta", data="cephfs.data")
         self.command("fs set", fs_name="cephfs", var="max_mds", val=str(self.max_mds))
@@ -545,9 +537,6 @@ class Cluster:
         self.command("fs set", fs_name="cephfs", var="standby_count_wanted", val=str(standbys))
         for number in range(self.mdss):
             self.start_mds(chr(ord("a") + number))
-        for name, process in making.items():
-            self._wait_for_store(name, process)
-            self.daemon(name).start()
 
     def _make_store(self, name: str, identity: str | None) -> subprocess.Popen[bytes]:
         (self.directory / "data" / name).mkdir()
@@ -574,28 +563,41 @@ class Cluster:
         except (OSError, LabError, TypeError):
             return False
 
-    def _is_healthy(self) -> bool:
+    def _status(self) -> dict[str, Any] | None:
         try:
-            status = self.command("status", timeout=STATUS_SECONDS)
+            return self.command("status", timeout=STATUS_SECONDS)  # type: ignore[no-any-return]
         except LabTimeoutError:
+            return None
+
+    def _has_placement_groups(self) -> bool:
+        status = self._status()
+        return status is not None and _groups(status) == {"active+clean": self._expected_pgs}
+
+    def _is_healthy(self) -> bool:
+        status = self._status()
+        if status is None:
             return False
         osds, mdss = status["osdmap"], status["fsmap"]
-        pgs = {state["state_name"]: state["count"] for state in status["pgmap"]["pgs_by_state"]}
         ranks = [rank for rank in mdss["by_rank"] if rank["status"] == "up:active"]
         return bool(
             status["health"]["status"] == "HEALTH_OK"
             and status["mgrmap"]["available"]
             and osds["num_up_osds"] == osds["num_in_osds"] == self.osds
             # The monitor reports health before the manager has told it about placement groups.
-            and pgs == {"active+clean": self._expected_pgs}
+            and _groups(status) == {"active+clean": self._expected_pgs}
             and len(ranks) == self.max_mds
             and mdss["up:standby"] == self.mdss - self.max_mds
-            and HEALTHY in self._metrics()
+            and self._metrics_know(rank["name"] for rank in ranks)
         )
 
     @property
     def _expected_pgs(self) -> int:
         return len(POOLS) * self.pgs
+
+    def _metrics_know(self, ranks: Iterable[str]) -> bool:
+        """Return whether the manager's metrics are those of a healthy cluster in which these daemons are ranks."""
+        metrics = self._metrics()
+        return HEALTHY in metrics and all(f'ceph_mds_metadata{{ceph_daemon="mds.{name}"' in metrics for name in ranks)
 
     def _metrics(self) -> str:
         try:
@@ -605,6 +607,11 @@ class Cluster:
 
     def _problem(self) -> str:
         return next(filter(None, (daemon.ended() for daemon in self.daemons.values())), "")
+
+
+def _groups(status: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of placement groups in each state."""
+    return {state["state_name"]: state["count"] for state in status["pgmap"]["pgs_by_state"]}
 
 
 def missing() -> list[str]:

@@ -185,8 +185,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED if accuracy.missed(PROOFS.trials) else pytest.ExitCode.OK
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the details of wrong trials, and the rates."""
+    """Print the details of wrong trials, and the rates: last, since the end of a long output is what people see."""
     for story in PROOFS.stories:
         terminalreporter.section("wrong")
         terminalreporter.write_line(story)
