@@ -391,7 +391,8 @@ class RankTable:
             return
         cells = line.split(self._separator)
         # mdtest's rows of ranks lack the last four columns, those of the tree.
-        if len(cells) not in (len(self._columns), len(self._columns) - self._shorter):
+        whole = len(cells) in (len(self._columns), len(self._columns) - self._shorter)
+        if not whole or len(cells) <= max(self._rank, self._time, self._search):
             self.foreign += 1
             return
         name = cells[self._rank].strip() if self.known else ""
