@@ -135,6 +135,27 @@ def test_a_probe_may_change_its_pace_from_one_sample_to_the_next(machine: Machin
     assert value(sampler, "sampler_lost_samples_total", "changes") == 0
 
 
+def test_what_a_probe_looks_at_between_two_samples_changes_neither_their_times_nor_their_number(
+    machine: Machine, clock: Clock
+) -> None:
+    probe = fake(machine, "watches", interval=0.5)
+
+    def watch() -> None:
+        probe.again = 0.1 if 2 <= len(probe.times) < 5 else None
+
+    probe.work = watch
+    sampler = stepped(clock, probe)
+    for tick in range(21):
+        clock.now = 100.0 + tick / 10 + 0.001
+        sampler.step()
+
+    assert [round(then - 100.0, 1) for then in probe.times] == [0.0, 0.5, 0.6, 0.7, 0.8, 1.0, 1.5, 2.0]
+    assert value(sampler, "sampler_samples_total", "watches") == 5
+    assert value(sampler, "sampler_lost_samples_total", "watches") == 0
+    assert value(sampler, "sampler_late_samples_total", "watches") == 0
+    assert value(sampler, "probe_interval_seconds", "watches") == 0.5
+
+
 def resting(clock: Clock, activity: Activity, *probes: Probe) -> Sampler:
     return Sampler(probes, 0.1, clock=clock, activity=activity)
 

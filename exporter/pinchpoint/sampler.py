@@ -79,6 +79,8 @@ class _Entry(msgspec.Struct, eq=False):
     base: float
     """The sampler's own interval in seconds."""
     due: float
+    again: float = math.inf
+    """When its probe wants an uncounted sample, in monotonic seconds."""
     interval: float = 0.0
     """Seconds between two samples now."""
     lock: Lock = msgspec.field(default_factory=Lock)
@@ -103,6 +105,11 @@ class _Entry(msgspec.Struct, eq=False):
     def full(self) -> float:
         """Seconds between two samples at the full rate; it changes where a probe's source fails."""
         return self.probe.interval or max(self.base, self.probe.min_interval)
+
+    @property
+    def next(self) -> float:
+        """When the next sample is, counted or not."""
+        return min(self.due, self.again)
 
     def skip(self, now: float) -> int:
         """Count the samples that were missed by now as lost, and return how many there were."""
@@ -140,7 +147,7 @@ class _Lane(msgspec.Struct, eq=False):
     @property
     def due(self) -> float:
         """When the next sample is, in monotonic seconds."""
-        return min(entry.due for entry in self.entries)
+        return min(entry.next for entry in self.entries)
 
 
 class Sampler:
@@ -303,17 +310,21 @@ class Sampler:
         if lane.beats:  # one thread alone takes these steps
             self._limit.look(self._clock())
         for entry in lane.entries:
-            if (now := self._clock()) < entry.due:
+            if (now := self._clock()) < entry.next:
                 continue
             with lane.lock:
                 if entry not in lane.entries:
                     break  # others continue with it
-            self._sample(entry, now)
-            entry.set_pace(lane.resting, self._limit.factor)
-            entry.due += entry.interval
+            counted = now >= entry.due
+            self._sample(entry, now, counted=counted)
+            wanted = entry.probe.again if entry.success else None
+            entry.again = math.inf if wanted is None else now + wanted
+            if counted:
+                entry.set_pace(lane.resting, self._limit.factor)
+                entry.due += entry.interval
 
-    def _sample(self, entry: _Entry, now: float) -> None:
-        if entry.skip(now) or now - entry.due > entry.interval / 2:
+    def _sample(self, entry: _Entry, now: float, *, counted: bool) -> None:
+        if counted and (entry.skip(now) or now - entry.due > entry.interval / 2):
             entry.late += 1
         used = self._cpu()
         with entry.lock:
@@ -329,7 +340,7 @@ class Sampler:
             else:
                 entry.success = entry.present = True
                 entry.error = ""
-            entry.samples += 1
+            entry.samples += counted
             entry.began = math.inf
             if entry.success:
                 entry.last_success = self._wall()

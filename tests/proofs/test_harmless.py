@@ -17,7 +17,6 @@ from lab.cluster import Cluster, Daemon
 from lab.locks import freeze_lock_holder
 from lab.observer import Observer
 from pinchpoint.ceph.asok import LOCK_FREE
-from pinchpoint.probes.path import PATH_WINDOW_SECONDS, Path
 from polling import until
 
 GROUP = "Harmlessness"
@@ -73,13 +72,11 @@ def probes(observer: Observer) -> Probes:
 def paces(before: Probes, after: Probes) -> dict[str, Pace]:
     """Return the pace of every probe that was due several times.
 
-    Without anything that works the exporter rests: the longer interval of both moments counts. That of `Path` is short
-    while it waits for a window to be spent.
+    Without anything that works the exporter rests: the longer interval of both moments counts.
     """
-    usual = {Path.name: PATH_WINDOW_SECONDS}
     return {
         probe: Pace(
-            (after.when - before.when) / max(interval, after.interval[probe], usual.get(probe, 0.0)),
+            (after.when - before.when) / max(interval, after.interval[probe]),
             after.taken[probe] - before.taken[probe],
             after.lost[probe] - before.lost[probe],
         )

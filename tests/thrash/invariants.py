@@ -16,7 +16,6 @@ from pinchpoint.metrics import (
     SAMPLER_SAMPLES,
     VERDICT_INFO,
 )
-from pinchpoint.probes.path import PATH_LOOK_SECONDS, Path
 
 __all__ = [
     "SCRAPE_SECONDS",
@@ -47,8 +46,6 @@ PATIENCE_SECONDS = 10.0
 thread without a priority waits for seconds."""
 GAP_SECONDS = 2.0
 """Most that the time between two expositions counts for: an exporter that is frozen takes no samples."""
-BRIEFLY = {Path.name: PATH_LOOK_SECONDS}
-"""Shortest intervals of probes that have them for a moment only."""
 TICKS = 3
 """Samples by which the count may be off: one is in progress, and both moments are known to the length of a scrape."""
 LARGEST = {"memory": 150.0, "descriptors": 2048.0, "threads": 128.0}
@@ -163,13 +160,13 @@ def uncounted(history: Sequence[Exposition]) -> Iterator[str]:
 
     A tick counts when the sample after it is taken, so fewer are wrong only if they stay away for a while. Only the
     time since a probe last changed its interval counts: on a host at rest it is longer. A probe that was seen at a
-    shorter interval may have had that unseen, too; that of `BRIEFLY` hardly lasts from one look to the next.
+    shorter interval may have had that unseen, too.
     """
     intervals = [one.by_probe(PROBE_INTERVAL_SECONDS.name) for one in history]
     counts = [_counted(one) for one in history]
     for probe, interval in intervals[-1].items() if history else ():
         begin = next((at + 1 for at in reversed(range(len(history))) if intervals[at].get(probe) != interval), 0)
-        shortest = min(BRIEFLY.get(probe, interval), *(seen[probe] for seen in intervals if probe in seen))
+        shortest = min(interval, *(seen[probe] for seen in intervals if probe in seen))
         first, start = history[begin], counts[begin][probe]
         recent = _recent(history[begin:], PATIENCE_SECONDS)
         missing, extra = [], []

@@ -132,11 +132,6 @@ def test_a_probe_that_was_seen_at_a_shorter_interval_may_have_had_it_between_two
     assert not list(uncounted([*hurried, *(sampled(at, 100.0 + 1.3 * at) for at in range(1, 30))]))
 
 
-def test_a_probe_that_has_a_short_interval_for_a_moment_only_may_have_had_it_unseen() -> None:
-    assert list(uncounted([sampled(at, at, other=1.3 * at) for at in range(30)]))
-    assert not list(uncounted([sampled(at, at, other=1.3 * at, name="path") for at in range(30)]))
-
-
 def test_a_probe_that_stands_still_beside_others_is_a_violation() -> None:
     (violation,) = standing([sampled(at, min(at, 5.0)) for at in range(20)])
 

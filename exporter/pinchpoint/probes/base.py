@@ -94,6 +94,8 @@ class Probe(ABC):
     min_interval: ClassVar[float] = 0.0
     rest_interval: ClassVar[float | None] = None
     """Seconds between two samples while nothing happens on the host; None means as ever."""
+    again: float | None = None
+    """Seconds after a sample at which it wants another one, which is not counted, before the next is due."""
     steady: ClassVar[bool] = False
     """Whether it keeps its interval whatever the exporter costs: phases begin and end by it."""
     fast: ClassVar[bool] = False

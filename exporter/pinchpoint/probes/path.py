@@ -221,7 +221,7 @@ class Path(Probe):
         elif self.spent or now >= self._began + PATH_WINDOW_SECONDS - PATH_LOOK_SECONDS / 2:
             for workload, chain in self.finish(now).items():
                 self._add(workload, chain, now)
-        self.interval = PATH_WINDOW_SECONDS if self._members is None else PATH_LOOK_SECONDS
+        self.again = None if self._members is None else PATH_LOOK_SECONDS
 
     def begin(self, now: float) -> bool:
         """Open a window about all benchmarks; return whether there are any and it could be opened."""
