@@ -646,7 +646,7 @@ def frame_expression(raw: bytes) -> object:
 
 
 def kernel_symbols(raw: bytes) -> object:
-    found = KernelSymbols(raw)
+    found = KernelSymbols(io.BytesIO(raw))
     names = [found.name(address << 60) for address in range(16)]
     printable(name for name in names if name is not None)
     return names

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from pinchpoint.probes.base import Host
 from pinchpoint.probes.profile import MAX_THREADS, ProfileProbe
 from pinchpoint.profile.collected import Profile
 from pinchpoint.profile.perf_events import PerfError, ThreadEvent
+from pinchpoint.profile.symbols import KernelSymbols
 from pinchpoint.resources import Resource
 from pinchpoint.threads.full import FullThreads
 from pinchpoint.threads.role_table import RoleTotals
@@ -134,7 +136,8 @@ def loaded(process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
 def test_a_kernel_that_hides_its_functions_is_the_reason_that_they_have_no_names(
     tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ProfileProbe, "_kallsyms_text", lambda self: b"0000000000000000 T _stext\n")
+    hidden = KernelSymbols(BytesIO(b"0000000000000000 T _stext\n"))
+    monkeypatch.setattr(ProfileProbe, "_read_kernel", lambda self: hidden)
     watched = Watched(tmp_path, start("dd", "if=/dev/zero", "of=/dev/null", "bs=1M"))
 
     assert "[kernel]" in functions(profile_of(watched))

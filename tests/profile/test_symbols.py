@@ -4,6 +4,7 @@ import lzma
 import struct
 import subprocess
 from collections import Counter
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -112,7 +113,7 @@ def test_a_hostile_name_is_cut_and_printable(name: bytes) -> None:
 
 
 def test_kernel_functions_are_named_without_suffixes_and_modules() -> None:
-    found = KernelSymbols(KALLSYMS)
+    found = KernelSymbols(BytesIO(KALLSYMS))
 
     assert found.name(0xFFFFFFFF81000005) == "_stext"
     assert found.name(0xFFFFFFFF81000025) == "do_work"
@@ -121,23 +122,26 @@ def test_kernel_functions_are_named_without_suffixes_and_modules() -> None:
 
 
 def test_without_the_right_to_see_addresses_no_kernel_function_has_a_name() -> None:
-    assert len(KernelSymbols(b"0000000000000000 T _stext\n")) == 0
+    assert len(KernelSymbols(BytesIO(b"0000000000000000 T _stext\n"))) == 0
 
 
 @given(st.binary(max_size=400), st.integers(0, 2**64 - 1))
 def test_any_bytes_are_kernel_symbols_or_none(raw: bytes, address: int) -> None:
-    KernelSymbols(raw).name(address)
+    KernelSymbols(BytesIO(raw)).name(address)
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 2**64 - 1), st.sampled_from("tTwWdD"), st.text("abc_", min_size=1)), max_size=9)
+    st.lists(st.tuples(st.integers(0, 2**64 - 1), st.sampled_from("tTwWdD"), st.text("abc_", min_size=1)), max_size=9),
+    st.booleans(),
+    st.integers(1, 200),
 )
 def test_an_address_belongs_to_the_last_function_that_does_not_begin_after_it(
-    symbols: list[tuple[int, str, str]],
+    symbols: list[tuple[int, str, str]], sort: bool, piece: int
 ) -> None:
+    symbols = sorted(symbols) if sort else symbols
     raw = "".join(f"{address:016x} {kind} {name}\n" for address, kind, name in symbols).encode()
     functions = [(address, name) for address, kind, name in symbols if kind in "tTwW" and address]
-    found = KernelSymbols(b"not an address! t x\n" + raw)
+    found = KernelSymbols(BytesIO(b"not an address! t x\n" + raw), piece)
 
     for asked, _, _ in symbols:
         before = [address for address, _ in functions if address <= asked]
@@ -152,7 +156,7 @@ def test_the_functions_of_this_kernel_are_named() -> None:
     if not shown:
         pytest.skip("this kernel shows no addresses")
     at = Counter(address for address, _ in shown)
-    found = KernelSymbols(raw)
+    found = KernelSymbols(BytesIO(raw))
 
     for address, name in shown[:: len(shown) // 50 + 1]:
         if at[address] == 1:

@@ -11,6 +11,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,8 +66,6 @@ MAX_PROFILES = 32
 MAX_RESOURCES = 16
 """Resources that have series."""
 KERNEL_FILE = ""
-MAX_KALLSYMS_BYTES = 64 << 20
-"""Of kallsyms, in bytes: Linux 6.18 with few modules has 5 MiB of it."""
 NAMELESS = "/proc/kallsyms shows no addresses: functions of the kernel have no names"
 
 
@@ -296,7 +295,7 @@ class ProfileProbe(Probe):
 
     def _kernel_frame(self, address: int) -> Frame:
         if self._kernel is None:
-            self._kernel = KernelSymbols(self._kallsyms_text())
+            self._kernel = self._read_kernel()
             self._nameless = "" if len(self._kernel) else NAMELESS
         return Frame(self._kernel.name(address) or "[kernel]", KERNEL_FILE)
 
@@ -309,13 +308,13 @@ class ProfileProbe(Probe):
             name = self._binaries.name(place)
         return Frame(name or f"[{place.file.strip('[]')}]", place.file)
 
-    def _kallsyms_text(self) -> bytes:
+    def _read_kernel(self) -> KernelSymbols:
         try:
             with os.fdopen(os.dup(self._kallsyms), "rb") as file:
                 file.seek(0)
-                return file.read(MAX_KALLSYMS_BYTES)
+                return KernelSymbols(file)
         except OSError:
-            return b""
+            return KernelSymbols(BytesIO())
 
     def _forget(self, now: float) -> None:
         """Forget what is needed only while something is full."""

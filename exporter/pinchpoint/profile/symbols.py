@@ -10,8 +10,10 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, chain
+from operator import gt, itemgetter
+from typing import BinaryIO
 
 from pinchpoint.expressions import expression
 from pinchpoint.host.procfs import decode
@@ -40,6 +42,10 @@ ADDRESS = expression(rb"[0-9a-f]{16}")
 """An address in kallsyms on a machine of 64 bits (%px, lib/vsprintf.c)."""
 FUNCTIONS = frozenset({b" t ", b" T ", b" w ", b" W "})
 """How kallsyms marks functions."""
+MAX_KALLSYMS_BYTES = 64 << 20
+"""Of kallsyms, in bytes: Linux 6.18 with few modules has 5 MiB of it."""
+KALLSYMS_PIECE_BYTES = 1 << 18
+"""Bytes of kallsyms that are read at a time."""
 MAX_NAMES = 1 << 12
 """Names that are remembered for one file."""
 
@@ -148,36 +154,76 @@ def _mini_table(elf: Elf) -> tuple[_Table | None, int]:
         return None, 0
 
 
+class _Functions:
+    """Functions of the kernel by address."""
+
+    def __init__(self) -> None:
+        self.starts = array("Q")
+        self._offsets = array("I", [0])
+        self._text = bytearray()
+
+    def add(self, starts: array[int], lines: Iterable[bytes]) -> None:
+        """Add lines of kallsyms; none begins before those that are here."""
+        names = [line[ADDRESS_DIGITS + 3 :] for line in lines]
+        self.starts.extend(starts)
+        self._offsets.pop()
+        self._offsets.extend(accumulate(map(len, names), initial=len(self._text)))
+        self._text += b"".join(names)
+
+    def last(self, address: int) -> int:
+        """Return the index of the last one that does not begin after an address, -1 if there is none."""
+        return bisect_right(self.starts, address) - 1
+
+    def name(self, index: int) -> str | None:
+        begin, end = self._offsets[index : index + 2]
+        words = bytes(self._text[begin : min(end, begin + MAX_SHOWN_CHARACTERS)]).split(None, 1)
+        return short_name(decode(words[0])) if words else None
+
+
 class KernelSymbols:
     """The functions of the kernel, from ``/proc/kallsyms`` (s_show, kernel/kallsyms.c; man 5 proc).
 
     Without CAP_SYSLOG and with kernel.kptr_restrict all addresses are 0: then it knows no name. A kernel has more than
-    a hundred thousand, so nothing here is done for each of them in Python that is not one expression.
+    a hundred thousand, so nothing here is done for each of them in Python that is not one expression, and only a piece
+    of the file is in memory as lines, which take several times their length. Raises OSError.
     """
 
-    def __init__(self, raw: bytes) -> None:
-        lines = [line for line in raw.split(b"\n") if line[ADDRESS_DIGITS : ADDRESS_DIGITS + 3] in FUNCTIONS]
-        lines.sort()  # by address, whose digits are as many in each line; modules follow the kernel unsorted
-        if (starts := _addresses(lines)) is None:
-            lines = [line for line in lines if ADDRESS.match(line)]
-            starts = _addresses(lines) or array("Q")
-        self._starts = starts
-        self._offsets = array("I", accumulate(map(len, lines), initial=0))
-        self._text = b"".join(lines)
-        self._hidden = bisect_right(starts, 0)
-        """How many addresses are not shown."""
+    def __init__(self, file: BinaryIO, piece: int = KALLSYMS_PIECE_BYTES) -> None:
+        kernel, others = _Functions(), _Functions()
+        unsorted: list[bytes] = []
+        read = 0
+        while read < MAX_KALLSYMS_BYTES and (lines := file.readlines(piece)):
+            read += sum(map(len, lines))
+            lines, starts = _functions(lines)
+            last = kernel.starts[-1:]
+            if any(map(gt, chain(last, starts), starts if last else starts[1:])):
+                unsorted += lines  # modules, which follow the kernel
+            else:
+                kernel.add(starts, lines)
+        unsorted.sort()  # by address, whose digits are as many in each line
+        others.add(_functions(unsorted)[1], unsorted)
+        self._tables = (kernel, others)
 
     def __len__(self) -> int:
-        return len(self._starts) - self._hidden
+        return sum(len(table.starts) - bisect_right(table.starts, 0) for table in self._tables)
 
     def name(self, address: int) -> str | None:
         """Return the name of the function that has an address, or None."""
-        index = bisect_right(self._starts, address) - 1
-        if index < self._hidden:
-            return None
-        begin, end = self._offsets[index] + ADDRESS_DIGITS + 3, self._offsets[index + 1]
-        words = self._text[begin : min(end, begin + MAX_SHOWN_CHARACTERS)].split(None, 1)
-        return short_name(decode(words[0])) if words else None
+        start, index, table = max(
+            ((table.starts[index], index, table) for table in self._tables if (index := table.last(address)) >= 0),
+            key=itemgetter(0),
+            default=(0, 0, None),
+        )
+        return table.name(index) if start and table is not None else None
+
+
+def _functions(lines: list[bytes]) -> tuple[list[bytes], array[int]]:
+    """Return those lines of kallsyms that show functions, and their addresses."""
+    found = [line for line in lines if line[ADDRESS_DIGITS : ADDRESS_DIGITS + 3] in FUNCTIONS]
+    if (starts := _addresses(found)) is None:
+        found = [line for line in found if ADDRESS.match(line)]
+        starts = _addresses(found) or array("Q")
+    return found, starts
 
 
 def _addresses(lines: Sequence[bytes]) -> array[int] | None:
