@@ -56,6 +56,7 @@ class Proofs:
     def begin(self, proof: str, group: str, story: str = "") -> None:
         """Begin a trial. Trials of one `story` observe the same events, so a disturbance of one disturbs them all."""
         self.proof, self.group = proof, group
+        self.ended = False
         self.facts: dict[str, Any] = {}
         self.measured: dict[str, str] = {}
         self.limits = LIMITS
@@ -70,6 +71,7 @@ class Proofs:
 
     def end(self, reason: str) -> Trial:
         """End the trial, which is right if there is no reason to call it wrong."""
+        self.ended = True
         disturbance = Disturbance.between(self.look, look(OURS, os.getpid()))
         ending = Ending.WRONG if reason else Ending.RIGHT
         if disturbed := disturbance.reason(self.limits):
@@ -156,6 +158,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         if report.failed:
             PROOFS.stories.append(f"{name_of(item)} could not be cleaned up:\n{report.longreprtext}")
             report.outcome = "passed"
+    elif PROOFS.ended:
+        report.outcome, report.hidden = "passed", True  # pytest goes on after a setup whose failure we took for a trial
     elif report.failed or report.when == "call":
         text = str(call.excinfo.value) if call.excinfo else ""
         reason = (text.splitlines() or [call.excinfo.typename])[0] if call.excinfo else ""
@@ -171,7 +175,9 @@ def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] 
     """Show a trial by its ending."""
     trial: Trial | None = getattr(report, "trial", None)
     if trial is None:
-        hidden = report.skipped and isinstance(report.longrepr, tuple) and ENOUGH in report.longrepr[2]
+        hidden = getattr(report, "hidden", False) or (
+            report.skipped and isinstance(report.longrepr, tuple) and ENOUGH in report.longrepr[2]
+        )
         return ("", "", "") if hidden else None
     letter = {Ending.RIGHT: ".", Ending.WRONG: "W", Ending.NOT_JUDGED: "d"}[trial.ending]
     what = "; ".join(filter(None, (trial.said, trial.reason if trial.ending is not Ending.RIGHT else "")))
