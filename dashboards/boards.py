@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dashboards import bottleneck, clients, mds, osd, power, runs, threads, wall
-from dashboards.kit import encoded
+from dashboards.kit.board import encoded
 
 BOARDS = (bottleneck, threads, power, mds, osd, clients, runs, wall)
 """One module per dashboard, in the order of a reader's questions."""

@@ -7,33 +7,17 @@ from typing import Any
 
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
-from dashboards.kit import (
-    HOST,
-    JUDGED,
-    JUDGED_HOST,
-    PAGES,
-    RUN,
-    WAIT_COLOURS,
-    About,
-    Column,
-    Panel,
-    Query,
-    board,
-    class_colours,
-    compared_with,
-    derived,
-    folded,
-    lines,
-    node_graph,
-    numbers,
-    on_the_right,
-    page,
-    rows,
-    states,
-    words,
-)
+from dashboards.kit.about import About, page
+from dashboards.kit.board import board, compared_with, derived, folded
+from dashboards.kit.colours import WAIT_COLOURS, class_colours
+from dashboards.kit.over_time import lines, on_the_right, states
+from dashboards.kit.panel import Panel
+from dashboards.kit.present import node_graph, numbers, words
+from dashboards.kit.queries import HOST, JUDGED, JUDGED_HOST, RUN, Query
+from dashboards.kit.tables import Column, rows
 from dashboards.verdict import ACTIVE, LIMIT, WHERE, advices, blames, limits, sentences
 from pinchpoint.report.palette import KINDS, PARTS, PHASES, WAIT_WORDS
+from pinchpoint.rules import PAGES
 from pinchpoint.waits.chain import KIND_WORDS, Kind
 
 NO_PHASE = "no phase"
@@ -91,9 +75,6 @@ def _duration(label: str, seconds: str) -> str:
     whole = f'label_replace(count_values("seconds", clamp_min(round({seconds}), 1)), "unit", "s", "", "")'
     none = f'label_replace(vector(1), "{label}", "1s", "", "")'
     return f'label_join({whole}, "{label}", "", "seconds", "unit") or on () {none}'
-
-
-# ---- Panels
 
 
 def about_sentence() -> About:

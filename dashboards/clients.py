@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
-from dashboards.kit import (
-    FULL,
-    HOST,
-    JUDGED,
-    WAIT_COLOURS,
-    About,
-    Column,
-    Panel,
-    Query,
-    board,
-    board_link,
-    folded,
-    limit_of_alert,
-    lines,
-    matrix,
-    numbers,
-    rows,
-)
+from dashboards.kit.about import About, board_link
+from dashboards.kit.board import board, folded
+from dashboards.kit.colours import WAIT_COLOURS
+from dashboards.kit.over_time import lines
+from dashboards.kit.panel import Panel
+from dashboards.kit.present import numbers
+from dashboards.kit.queries import FULL, HOST, JUDGED, Query, limit_of_alert
+from dashboards.kit.tables import Column, matrix, rows
 from pinchpoint.report.palette import SERIES, WAIT_WORDS
 
 OURS = f"{HOST}, {JUDGED}"
@@ -47,9 +37,6 @@ def dashboard() -> Dashboard:
         made.with_panel(panel())
     made.with_row(folded("Devices and network", busy(), network(), disks(), round_trip()))
     return made
-
-
-# ---- Queries
 
 
 def rate(metric: str, labels: str, selector: str = "") -> str:
@@ -94,9 +81,6 @@ def of_node(metric: str, resource: str) -> str:
 
 def _host(expr: str) -> str:
     return f'label_replace({expr}, "host", "$1", "instance", "(.+?)(:[0-9]+)?")'
-
-
-# ---- The answer
 
 
 def instances() -> Panel:
@@ -183,9 +167,6 @@ def imbalance() -> Panel:
     )
 
 
-# ---- What is waited for
-
-
 def where() -> Panel:
     """Return the wait classes of each host."""
     words = ", ".join(f"{wait}: {text}" for wait, text in WAIT_WORDS.items())
@@ -232,9 +213,6 @@ def waits() -> Panel:
         size=(12, 7),
         nothing="no benchmark runs on these hosts",
     )
-
-
-# ---- Requests
 
 
 TARGETS = {"/^mds /": WAIT_COLOURS["mds"], "/^osd /": WAIT_COLOURS["osd"]}
@@ -300,9 +278,6 @@ def operations() -> Panel:
         size=(8, 9),
         nothing="no client reports this",
     )
-
-
-# ---- The hosts themselves
 
 
 def threads() -> Panel:

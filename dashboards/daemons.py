@@ -6,7 +6,7 @@ come from both if ``mgr/prometheus/exclude_perf_counters`` is false: `ceph` coun
 
 from __future__ import annotations
 
-from dashboards.kit import CLUSTER, DAEMON_CLUSTER, FULL, HOST, Query
+from dashboards.kit.queries import CLUSTER, DAEMON_CLUSTER, FULL, HOST, Query
 from pinchpoint.report.palette import STATUS
 
 __all__ = [

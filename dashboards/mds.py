@@ -18,25 +18,14 @@ from dashboards.daemons import (
     rate,
     used,
 )
-from dashboards.kit import (
-    CLUSTER,
-    FULL,
-    HOST,
-    WAIT_COLOURS,
-    About,
-    Column,
-    Panel,
-    Query,
-    board,
-    board_link,
-    class_colour,
-    folded,
-    limit_of_alert,
-    lines,
-    numbers,
-    rows,
-    states,
-)
+from dashboards.kit.about import About, board_link
+from dashboards.kit.board import board, folded
+from dashboards.kit.colours import WAIT_COLOURS, class_colour
+from dashboards.kit.over_time import lines, states
+from dashboards.kit.panel import Panel
+from dashboards.kit.present import numbers
+from dashboards.kit.queries import CLUSTER, FULL, HOST, Query, limit_of_alert
+from dashboards.kit.tables import Column, rows
 from pinchpoint.report.palette import KINDS
 from pinchpoint.threads.roles import UNVERIFIED_ROLE
 
@@ -116,9 +105,6 @@ LOCK = busy("mds_lock", MDS)
 REREADS = busy("mds_cache", MDS)
 CACHE_FILL = share("cache_bytes", "cache_limit_bytes")
 JOURNAL_FILL = share("log_segments", "log_segments_limit")
-
-
-# ---- The answer
 
 
 def lock_now() -> Panel:
@@ -219,9 +205,6 @@ def latency_now() -> Panel:
     )
 
 
-# ---- Which server
-
-
 def servers() -> Panel:
     """Return a row for each server, the busiest lock first."""
     about = About(
@@ -303,9 +286,6 @@ def health() -> Panel:
         words=HEALTH_WORDS,
         value_colours=HEALTH_COLOURS,
     )
-
-
-# ---- The lock, and the load on it
 
 
 def lock() -> Panel:
@@ -445,9 +425,6 @@ def operation_latency() -> Panel:
     )
 
 
-# ---- Cache and journal
-
-
 def cache() -> Panel:
     """Return the size of each cache against its limits."""
     about = About(
@@ -513,9 +490,6 @@ def segments() -> Panel:
     )
 
 
-# ---- Clients
-
-
 def caps() -> Panel:
     """Return the capabilities that clients hold."""
     about = About(
@@ -571,9 +545,6 @@ def journal_writes() -> Panel:
         unit="s",
         size=(8, 9),
     )
-
-
-# ---- Ranks
 
 
 def migrations() -> Panel:

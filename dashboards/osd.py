@@ -17,25 +17,14 @@ from dashboards.daemons import (
     of_cluster,
     rate,
 )
-from dashboards.kit import (
-    CLUSTER,
-    FULL,
-    HOST,
-    WAIT_COLOURS,
-    About,
-    Column,
-    Panel,
-    Query,
-    board,
-    board_link,
-    class_colour,
-    folded,
-    limit_of_alert,
-    lines,
-    numbers,
-    rows,
-    states,
-)
+from dashboards.kit.about import About, board_link
+from dashboards.kit.board import board, folded
+from dashboards.kit.colours import WAIT_COLOURS, class_colour
+from dashboards.kit.over_time import lines, states
+from dashboards.kit.panel import Panel
+from dashboards.kit.present import numbers
+from dashboards.kit.queries import CLUSTER, FULL, HOST, Query, limit_of_alert
+from dashboards.kit.tables import Column, rows
 from pinchpoint.report.palette import KINDS
 
 OSD = "osd[.].+"
@@ -113,9 +102,6 @@ THEIR_LATENCY = f"{ceph('ceph_osd_op_TYPE_latency_sum')} / {THEIR_OPS}"
 THEIR_QUEUE = f"({ceph('ceph_osd_op_latency_sum')} - {ceph('ceph_osd_op_process_latency_sum')})"
 WORKERS = busy("osd_op", OSD)
 COMMITS = busy("kv_sync|kv_commit", OSD)
-
-
-# ---- The answer
 
 
 def groups_now() -> Panel:
@@ -222,9 +208,6 @@ def operations_now() -> Panel:
     )
 
 
-# ---- Which OSD
-
-
 def hottest() -> Panel:
     """Return the busiest OSDs."""
     about = About(
@@ -311,9 +294,6 @@ def health() -> Panel:
     )
 
 
-# ---- Operations
-
-
 def worst() -> Panel:
     """Return the latency of the slowest OSD."""
     about = About(
@@ -381,9 +361,6 @@ def queue() -> Panel:
         size=(8, 9),
         colours={"mean": WAIT_COLOURS["other"]},
     )
-
-
-# ---- Where an operation's time goes
 
 
 def seconds_of(step: str) -> str:
@@ -495,9 +472,6 @@ def metadata() -> Panel:
     )
 
 
-# ---- Threads and commits
-
-
 def workers() -> Panel:
     """Return how busy the threads of the busiest OSD are."""
     about = About(
@@ -589,9 +563,6 @@ def commit_time() -> Panel:
     )
 
 
-# ---- RocksDB's files, messages, and work that no client asked for
-
-
 def database() -> Panel:
     """Return the space of RocksDB's files."""
     about = About(
@@ -654,9 +625,6 @@ def background() -> Panel:
         size=(8, 9),
         colours={"recovery": WARNED, "deferred writes": WAIT_COLOURS["other"]},
     )
-
-
-# ---- Load
 
 
 def throughput() -> Panel:
@@ -731,9 +699,6 @@ def in_flight() -> Panel:
     )
 
 
-# ---- Throttles, and what is stuck
-
-
 def throttle_waits() -> Panel:
     """Return how much waits for a throttle."""
     about = About(
@@ -793,9 +758,6 @@ def slow() -> Panel:
         size=(8, 9),
         colours={"operations": WAIT_COLOURS["other"]},
     )
-
-
-# ---- Placement groups and network
 
 
 def groups() -> Panel:

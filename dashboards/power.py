@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
-from dashboards.kit import (
-    HOST,
-    WAIT_COLOURS,
-    About,
-    Column,
-    Panel,
-    Query,
-    board,
-    folded,
-    lines,
-    numbers,
-    rows,
-)
+from dashboards.kit.about import About
+from dashboards.kit.board import board, folded
+from dashboards.kit.colours import WAIT_COLOURS
+from dashboards.kit.over_time import lines
+from dashboards.kit.panel import Panel
+from dashboards.kit.present import numbers
+from dashboards.kit.queries import HOST, Query
+from dashboards.kit.tables import Column, rows
 from pinchpoint.report.palette import IDLE_STATES, SERIES
 
 FACTS = "governor|turbo|idle_states|platform_profile|tuned|cmdline|cpu_model|smt|clocksource|kernel"
@@ -53,9 +48,6 @@ def dashboard() -> Dashboard:
     made.with_row(folded("Clocks", busy_clock(), full_clock(), clock()))
     made.with_row(folded("Idle states", residency(), entries(), lost(), deep(), wake_up(), states()))
     return made
-
-
-# ---- Queries
 
 
 def ratio(cpus: str) -> str:
@@ -101,9 +93,6 @@ def caps() -> dict[str, str]:
         "performance": f"min by (instance) (pinchpoint_cpu_performance_limit_ratio{{{HOST}}}) < 1",
         "limit": f"{limit} < 1",
     }
-
-
-# ---- The answer
 
 
 def slowest() -> Panel:
@@ -268,9 +257,6 @@ def odd() -> Panel:
     )
 
 
-# ---- Clocks
-
-
 def clock_of(cpus: str, alert: str, title: str, about: About) -> Panel:
     """Return the clock of CPUs relative to their maximum, and the ratio below which an alert calls it slow."""
     slow = f'max(pinchpoint_alert_threshold{{{HOST}, alert="{alert}"}} and on (instance) {ratio(cpus)})'
@@ -333,9 +319,6 @@ def clock() -> Panel:
         size=(8, 9),
         nothing=NO_CLOCK,
     )
-
-
-# ---- Idle states
 
 
 def residency() -> Panel:

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
-from dashboards.kit import (
-    PAGES,
-    RUN,
-    About,
-    Column,
-    Panel,
-    Query,
-    bars,
-    board,
-    compared_with,
-    folded,
-    matrix,
-    nothing_named,
-    rows,
-)
+from dashboards.kit.about import About
+from dashboards.kit.board import board, compared_with, folded
+from dashboards.kit.panel import Panel
+from dashboards.kit.present import bars
+from dashboards.kit.queries import RUN, Query, nothing_named
+from dashboards.kit.tables import Column, matrix, rows
+from pinchpoint.rules import PAGES
 
 MOST = 6
 """How many runs are shown side by side: the newest of the benchmark that ran last, among those with two or more."""
@@ -53,9 +45,6 @@ def dashboard() -> Dashboard:
         made.with_panel(panel())
     made.with_row(folded("Trend of exported runs, and other figures", trend(), others()))
     return made
-
-
-# ---- Queries
 
 
 def last(metric: str, labels: str, selector: str = "", of: str = "max") -> str:
@@ -118,9 +107,6 @@ def in_order(expr: str) -> Query:
     """Return a query for when the phases of `expr` began, in seconds since the start of their run."""
     began = last("pinchpoint_phase_start_timestamp_seconds", "run, phase")
     return Query(f"{began} - on (run) group_left () {STARTED} and on (run, phase) {expr}")
-
-
-# ---- Panels
 
 
 def runs() -> Panel:

@@ -6,23 +6,15 @@ from collections.abc import Sequence
 
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
-from dashboards.kit import (
-    HOST,
-    PAGES,
-    ROLES,
-    WAIT_COLOURS,
-    About,
-    Column,
-    Panel,
-    Query,
-    board,
-    board_link,
-    folded,
-    fullest,
-    lines,
-    rows,
-)
+from dashboards.kit.about import About, board_link
+from dashboards.kit.board import board, folded
+from dashboards.kit.colours import ROLES, WAIT_COLOURS
+from dashboards.kit.over_time import lines
+from dashboards.kit.panel import Panel
+from dashboards.kit.queries import HOST, Query, fullest
+from dashboards.kit.tables import Column, rows
 from pinchpoint.resources import all_resources
+from pinchpoint.rules import PAGES
 
 LABELS = "(instance, resource, owner)"
 UNKNOWN = 'resource="unknown_thread"'
@@ -57,9 +49,6 @@ def dashboard() -> Dashboard:
     made.with_row(folded("Kernel threads", writeback(), workers(), kswapd(), stalls()))
     made.with_row(folded("How threads are seen", number(), lost(), seen()))
     return made
-
-
-# ---- Queries
 
 
 def share(metric: str, resources: str = "") -> str:
@@ -109,9 +98,6 @@ def links() -> dict[str, Column]:
 
 RUNBOOK = f"{PAGES}runbooks/${{__data.fields.page.text}}.md"
 BOARD = board_link("${__data.fields.board}")
-
-
-# ---- What is full
 
 
 def busiest() -> Panel:
@@ -227,9 +213,6 @@ def processes() -> Panel:
     )
 
 
-# ---- Who uses the CPUs
-
-
 def on_cpu() -> Panel:
     """Return who uses the CPUs."""
     about = About(
@@ -268,9 +251,6 @@ def no_cpu() -> Panel:
         stack=True,
         nothing="no thread waits for a CPU",
     )
-
-
-# ---- What can be full, one panel per kind
 
 
 def kind(
@@ -474,9 +454,6 @@ def workers() -> Panel:
         legend=EACH,
         nothing="no kernel thread of these kinds has run yet",
     )
-
-
-# ---- What is behind these figures
 
 
 def number() -> Panel:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dashboards.kit import JUDGED, PAGES, RUN, derived, nothing_named
+from dashboards.kit.board import derived
+from dashboards.kit.queries import JUDGED, RUN, nothing_named
 from pinchpoint.diagnosis.recent import MIN_WINDOW_SECONDS
+from pinchpoint.rules import PAGES
 
 ACTIVE = f"pinchpoint_phase_active{{{RUN}}} == 1"
 WHERE = "resource, owner, host"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from dashboards.bottleneck import about_sentence, compared_rate, limit, phase, phases, rate, waits
-from dashboards.kit import board, words
+from dashboards.kit.board import board
+from dashboards.kit.present import words
 from dashboards.verdict import sentences
 
 

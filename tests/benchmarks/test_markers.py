@@ -469,9 +469,6 @@ def test_a_directory_of_all_users_is_taken_where_the_services_sandbox_made_it_re
     assert default(tmp_path / "pinchpoint") == Path("/run/user/1000/pinchpoint")
 
 
-# ---- Other users: real files of uid 65534.
-
-
 @pytest.fixture
 def root() -> None:
     """Skip where files can't be given to another user."""

@@ -47,9 +47,6 @@ def look(machine: Machine) -> Look:
     return Look(machine)
 
 
-# ---- Marked runs.
-
-
 def test_the_tree_below_the_command_of_a_marked_run_is_its_workload(machine: Machine, look: Look) -> None:
     machine.process(10, "pinchpoint")
     machine.process(20, "bash", ppid=10)
@@ -136,9 +133,6 @@ def test_names_that_a_marker_gives_are_printable_and_short(machine: Machine, loo
     assert look()[20].benchmark == ("a\ufffdb" * 300)[:MAX_LABEL_BYTES]
 
 
-# ---- Found runs.
-
-
 def test_the_tree_below_a_leader_is_the_run_that_was_found_by_it(machine: Machine, look: Look) -> None:
     machine.process(30, "ior")
     machine.process(31, "helper", ppid=30)
@@ -209,9 +203,6 @@ def test_a_marked_run_takes_over_what_was_found_before_it_was_marked(machine: Ma
     assert look() == {20: OURS, 30: OURS}
 
 
-# ---- Processes of no run.
-
-
 def test_a_rank_whose_run_is_on_another_host_has_its_benchmarks_name_alone(machine: Machine, look: Look) -> None:
     machine.process(29, "orted")
     machine.process(30, "ior", ppid=29)
@@ -258,9 +249,6 @@ def test_what_is_no_benchmark_belongs_to_none(machine: Machine, look: Look) -> N
     look()
 
     assert look(MAX_RUN_WAIT_SECONDS) == {}
-
-
-# ---- Untrusted users.
 
 
 def test_work_without_a_run_is_its_users(machine: Machine, look: Look) -> None:

@@ -91,9 +91,6 @@ def differences(after: dict[int, tuple[int, int]], before: dict[int, tuple[int, 
     return {tid: (run - before[tid][0], wait - before[tid][1]) for tid, (run, wait) in after.items()}
 
 
-# ---- What threads used.
-
-
 @pytest.mark.parametrize("work", ["None", "time.sleep(0.03)", "bursts(10, 0.002)", "spin(0.05)"])
 def test_what_threads_used_is_what_the_kernel_says_to_the_nanosecond(
     source: TaskSource, puppet: Puppet, work: str
@@ -150,9 +147,6 @@ def test_time_in_which_a_thread_waits_for_a_cpu_is_told_too(source: TaskSource) 
         assert used == differences({**one.used(), **other.used()}, before)
         # While one ran, the other waited, except at the end of the last one.
         assert sum(wait for run, wait in used.values()) >= 80 * MILLISECOND
-
-
-# ---- New and known threads.
 
 
 def test_a_newborn_process_counts_from_zero_though_it_is_followed_only_later(source: TaskSource) -> None:
@@ -279,9 +273,6 @@ def test_a_reused_id_is_another_thread(name: str) -> None:
     assert tasks == 3
 
 
-# ---- Names.
-
-
 def test_a_thread_that_renames_itself_is_seen_with_its_new_name(source: TaskSource, puppet: Puppet) -> None:
     account = Account(source)
     (tid,) = puppet.do("start()")
@@ -333,9 +324,6 @@ def test_the_name_of_a_kernel_thread_is_whole(source: TaskSource) -> None:
     account.follow(*long)
 
     assert account.names().items() >= long.items()
-
-
-# ---- Many.
 
 
 def test_hundreds_of_threads_are_told_of_all_and_once(source: TaskSource, puppet: Puppet) -> None:
@@ -400,8 +388,6 @@ def test_totals_stay_right_while_threads_and_processes_come_and_go(name: str, th
     # Totals of a process are in ticks, and two are tolerated; children have its name, if they are seen.
     assert own - 4 <= told <= own + children + 4
 
-
-# ---- Choice of a source.
 
 CHOOSE = """
 import json, logging, os, sys

@@ -111,9 +111,6 @@ def entries(loaded: Loaded, name: str) -> dict[bytes, bytes]:
     return found
 
 
-# ---- Success.
-
-
 @pytest.mark.usefixtures("allowed")
 def test_a_program_runs_and_shares_its_memory(compiled: Compile) -> None:
     compiled("counter", COUNTER)
@@ -183,9 +180,6 @@ def test_what_libbpf_prints_goes_where_it_went_before_and_keeps_nothing_alive(
     libbpf._library().bpf_object__open_file(b"/dev/null", None)
 
     assert "libbpf: " in capfd.readouterr().err
-
-
-# ---- Failure.
 
 
 @pytest.mark.usefixtures("fresh_library")
@@ -343,9 +337,6 @@ def test_a_long_log_of_the_verifier_is_told_by_its_end() -> None:
     assert messages.reason() == "prog 'walk': BPF program load failed: Permission denied"
     messages.lines.clear()
     assert messages.reason() == ""
-
-
-# ---- Compiled sources.
 
 
 def test_objects_are_compiled_again_when_a_header_changes(compiled: Compile, tmp_path: Path) -> None:

@@ -90,9 +90,6 @@ def test_the_kernel_verifies_its_programs_in_a_few_steps(source: BpfSource) -> N
     assert max(followed) < 50_000
 
 
-# ---- Followed threads.
-
-
 def test_a_thread_is_told_of_once_it_has_used_five_thousandths_of_the_time_and_of_all_that_it_used(
     source: BpfSource, puppet: Puppet
 ) -> None:
@@ -125,9 +122,6 @@ def test_what_is_too_little_to_tell_is_told_of_when_everything_is_asked_for(sour
     assert not of(puppet, source.sample(now))
 
     assert [(run, wait) for _, run, wait in of(puppet, source.sample(now + 1.0, all_tasks=True))] == [used]
-
-
-# ---- Strangers.
 
 
 @pytest.mark.parametrize(("share", "told"), [(0.06, True), (0.04, False)])
@@ -209,9 +203,6 @@ def test_a_worker_is_told_of_by_what_it_does(source: BpfSource, monkeypatch: pyt
     assert until(20, works)
     # A worker that got other work between the three readings has a third name.
     assert any(name in now for name, now in seen.items())
-
-
-# ---- More than there is room for.
 
 
 @pytest.fixture
@@ -307,9 +298,6 @@ def test_an_iterator_remembers_more_tasks_than_there_are(machine: Machine, monke
     assert asked == [1 << 16, 200_000, 1 << 16, 1 << 16]
 
 
-# ---- PID namespaces.
-
-
 def test_a_procfs_is_that_of_the_namespace_of_its_processes() -> None:
     assert pid_namespace(PROC) == (PROC / "self" / "ns" / "pid").stat().st_ino
 
@@ -376,9 +364,6 @@ def test_the_procfs_of_the_host_seen_from_a_namespace_shows_the_host(puppet: Pup
     assert listed == str(sorted([puppet.pid, *threads]))
     # It would see its own namespace, and nothing of the host.
     assert refused.startswith("an iterator sees its reader's own PID namespace only")
-
-
-# ---- Failures.
 
 
 class Refusing:

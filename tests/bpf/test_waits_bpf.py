@@ -156,9 +156,6 @@ def test_the_kernel_verifies_its_programs_in_a_few_steps(timed: Timed) -> None:
     assert max(followed, default=0) < 50_000
 
 
-# ---- What threads do.
-
-
 def test_a_thread_is_charged_to_the_stack_that_it_waits_in_also_while_it_waits(
     timed: Timed, kinds: tuple[int, dict[str, int]]
 ) -> None:
@@ -266,9 +263,6 @@ def test_a_rank_that_could_run_is_looked_at_too(timed: Timed) -> None:
         assert found.busy == pytest.approx(found.run + found.wait)
 
 
-# ---- Threads that come and go.
-
-
 def test_what_a_new_thread_used_before_it_was_met_counts(timed: Timed) -> None:
     with Puppet() as puppet:
         timed.follow({0: watches(puppet.pid)})
@@ -370,9 +364,6 @@ def test_a_number_of_a_process_is_used_again_without_its_times(timed: Timed) -> 
 
         assert timed.sums["second"].run < 0.1
         assert timed.sums["second"].span < timed.sums["first"].span + 10
-
-
-# ---- Limits.
 
 
 @pytest.mark.parametrize("full", ["cells", "stacks"])

@@ -271,9 +271,6 @@ def test_a_daemon_cannot_make_labels_of_any_length(machine: Machine, daemon: Dae
     assert len(follower.version) == len(follower.cluster) == module.MAX_TEXT_CHARACTERS
 
 
-# ---- All processes of a class.
-
-
 def listening(machine: Machine, daemon: DaemonSocket, pid: int = PID, owner: str = "a", comm: str = "ceph-mds") -> None:
     machine.process(pid, comm, argv=(comm, "-i", owner), threads={pid + 1: "msgr-worker-0"})
     inode = 7

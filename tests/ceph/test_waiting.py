@@ -50,9 +50,6 @@ def take(reader: WaitReader, *answers: dict[str, Any]) -> Looked:
     return reader.looked
 
 
-# ---- Answers.
-
-
 def test_looks_are_counted_and_those_that_found_operations_in_flight() -> None:
     reader = LibraryReader()
     for active in (0, 3, 1, 0):
@@ -99,9 +96,6 @@ def test_no_answer_breaks_a_reader(answer: bytes) -> None:
         pass
 
     assert reader.looked.looks <= 1
-
-
-# ---- Knowledge about a process.
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import pytest
 from click.testing import CliRunner
 
-from dashboards.kit import panels_of
+from dashboards.kit.board import panels_of
 from kept_runs import RUN, START, keep, second
 from patience import patience
 from pinchpoint.benchmarks.markers import Marker

@@ -163,9 +163,6 @@ def call(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["exporter", *arguments])
 
 
-# ---- What it serves.
-
-
 def test_metrics_of_this_host_are_served(running: Exporter) -> None:
     found = running.scrape()
 
@@ -302,9 +299,6 @@ def test_a_damaged_request_costs_only_its_connection(running: Exporter, request_
     assert "Traceback" not in running.log
 
 
-# ---- Its flags.
-
-
 def test_help_lists_a_flag_for_each_probe_and_version_the_version() -> None:
     text = call("--help").output
 
@@ -378,9 +372,6 @@ def test_fixture_folders_are_read_in_the_hosts_place(start: Start, machine: Mach
     )
 
     assert until(20, lambda: exporter.scrape().value("pinchpoint_threads", role="osd_op", owner="osd.7") == 2)
-
-
-# ---- What it says to bad input: one line, exit status 2.
 
 
 @pytest.mark.parametrize(
@@ -475,9 +466,6 @@ def test_a_port_in_use_is_one_clear_line_and_status_2() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
 
 
-# ---- How it reads threads.
-
-
 @pytest.mark.parametrize("name", BPF)
 @pytest.mark.parametrize("place", ["flag", "file"])
 def test_a_source_that_can_not_work_is_one_clear_line_and_status_2(
@@ -549,9 +537,6 @@ def skip_without(name: str) -> None:
         pytest.skip(str(error))
 
 
-# ---- How it ends.
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_in_under_a_second_with_status_0(start: Start, number: int) -> None:
     exporter = start()
@@ -612,9 +597,6 @@ def test_scrapes_that_are_under_way_do_not_hold_up_the_end(start: Start) -> None
     assert "Traceback" not in exporter.log
 
 
-# ---- As a service.
-
-
 def test_a_service_manager_learns_that_it_is_ready_alive_and_ending(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -658,9 +640,6 @@ def test_root_keeps_the_capabilities_of_enabled_probes_alone_in_every_thread(sta
     assert (Capability.SYS_ADMIN in held) == (not off)
     if needed == held:
         assert not list(snapshot.series("pinchpoint_probe_missing_capability_info"))
-
-
-# ---- As a user without rights.
 
 
 @pytest.fixture

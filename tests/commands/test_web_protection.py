@@ -135,9 +135,6 @@ def test_curl_is_answered_with_an_allowed_certificate_and_the_password_alone(dir
     assert curl(directory, address, *certificate("scraper"), *user, "--tls-max", "1.1")[0] != 0
 
 
-# ---- Prometheus.
-
-
 @contextmanager
 def prometheus(directory: Path, address: str) -> Iterator[str]:
     """Run a Prometheus with several jobs that scrape one exporter every second or more seldom; give its URL."""
@@ -197,9 +194,6 @@ def test_prometheus_scrapes_while_certificates_are_replaced_and_no_scrape_fails(
         assert value(url, f"max(changes({WEB_CONFIG_RELOAD_TIME.name}[1h]))") > 0
         # A scrape between certificate and key finds a failed reload: each job has to scrape after the last one.
         assert until(30, lambda: value(url, "min(pinchpoint_web_config_last_reload_successful)") == 1), errors(url)
-
-
-# ---- Pinchpoint's own commands.
 
 
 def invoked(*arguments: str) -> tuple[int, str]:
@@ -264,9 +258,6 @@ def test_run_takes_the_samples_of_an_exporter_that_wants_everything(
 
     assert done.returncode == 0, done.stderr
     assert f"samples from {address}" in done.stderr
-
-
-# ---- Bad input, and several sockets.
 
 
 @pytest.mark.parametrize(

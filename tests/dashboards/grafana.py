@@ -15,7 +15,8 @@ from typing import Any
 
 import httpx
 
-from dashboards.kit import SCRAPE_SECONDS, panels_of
+from dashboards.kit.board import panels_of
+from dashboards.kit.queries import SCRAPE_SECONDS
 from patience import patience
 
 __all__ = [
@@ -129,9 +130,6 @@ def derived(variable: Mapping[str, Any]) -> bool:
     return bool(variable["query"]["query"].startswith(DERIVED))
 
 
-# ---- Grafana's replacements
-
-
 def step(seconds: float, points: int, least: float) -> float:
     """Return the seconds between the points of a panel that has room for `points` and shows `seconds`."""
     exact = seconds / points
@@ -154,9 +152,6 @@ def several(values: Sequence[str]) -> str:
 def filled(expr: str, values: Mapping[str, str]) -> str:
     """Return an expression with its variables replaced; an unknown one stays, and Prometheus refuses it."""
     return re.sub(r"\$(\w+)|\$\{(\w+)(?::\w+)?\}", lambda found: values.get(found[1] or found[2], found[0]), expr)
-
-
-# ---- Queries
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,16 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from dashboards.kit import FULL, LAST, PAGES, class_colour, panels_of
+from dashboards.kit.board import panels_of
+from dashboards.kit.colours import class_colour
+from dashboards.kit.queries import FULL
+from dashboards.kit.tables import LAST
 from grafana import values_of
 from metrics import Known
 from pinchpoint.diagnosis.advice import Advice, advice_on, kind_advice
 from pinchpoint.report.palette import IDLE_STATES, KINDS, SERIES, STATUS, WAITS
 from pinchpoint.resources import all_resources
+from pinchpoint.rules import PAGES
 from pinchpoint.threads.roles import load_roles
 from promql import (
     Aggregate,
@@ -86,9 +90,6 @@ class World:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", {name: known.labels for name, known in self.metrics.items()})
-
-
-# ---- Parts of a dashboard
 
 
 @dataclass(frozen=True)
@@ -183,9 +184,6 @@ class Table:
 
     def column(self, name: str) -> str:
         return self.columns.get(name, name)
-
-
-# ---- Rules: panels
 
 
 def panels_say_what_they_answer(found: Dashboard, world: World) -> Problems:
@@ -357,9 +355,6 @@ def _given(expr: str, world: World) -> frozenset[str]:
         return frozenset()
 
 
-# ---- Rules: queries
-
-
 def queries_are_promql(found: Dashboard, world: World) -> Problems:
     """Every query can be parsed by our grammar."""
     for variable in _variables(found):
@@ -465,9 +460,6 @@ def thresholds_are_series(found: Dashboard, world: World) -> Problems:
         for step in panel.get("fieldConfig", {}).get("defaults", {}).get("thresholds", {}).get("steps") or []:
             if step.get("value") is not None and f"{step['value']:g}" not in numbers:
                 yield f"{_name(panel)} has a threshold of its own: {step['value']}"
-
-
-# ---- Rules: the data source, variables, links, annotations
 
 
 def the_data_source_is_the_variable(found: Dashboard, world: World) -> Problems:
@@ -630,9 +622,6 @@ def the_frame_is_shared(found: Dashboard, world: World) -> Problems:
             labels = set(re.findall(r"\{\{\s*(\w+)\s*\}\}", text)) if key != "tagKeys" else set(text.split(","))
             for label in sorted(labels - _given(annotation["expr"], world) - {""}):
                 yield f"{key} of annotation {annotation['name']!r} has {label!r}, which the query does not give"
-
-
-# ---- Rules: colours
 
 
 def colours_are_of_the_palette(found: Dashboard, world: World) -> Problems:

@@ -12,7 +12,12 @@ import pytest
 
 import lint
 from dashboards.boards import generated
-from dashboards.kit import About, Column, Query, board, encoded, lines, numbers, rows
+from dashboards.kit.about import About
+from dashboards.kit.board import board, encoded
+from dashboards.kit.over_time import lines
+from dashboards.kit.present import numbers
+from dashboards.kit.queries import Query
+from dashboards.kit.tables import Column, rows
 from lint import RULES, Rule, World
 from metrics import TREE, known_metrics
 from pinchpoint.report.palette import WAITS
@@ -38,9 +43,6 @@ def test_a_dashboard_follows_the_rules(name: str, rule: Rule) -> None:
     problems = list(rule(boards()[name], world()))
 
     assert not problems, "\n".join(problems)
-
-
-# ---- The rules find the mistakes that they are for
 
 
 @cache

@@ -11,7 +11,7 @@ import pytest
 
 import promtool
 from dashboards import bottleneck
-from dashboards.kit import encoded, panels_of
+from dashboards.kit.board import encoded, panels_of
 from diagnosis.history import START
 from pinchpoint.diagnosis.chains import Passed, WaitGraph
 from pinchpoint.diagnosis.recent import Judged

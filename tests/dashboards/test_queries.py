@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from dashboards.kit import panels_of
+from dashboards.kit.board import panels_of
 from grafana import Asked, title_of
 from metrics import TARGET, known_metrics
 from patience import patience

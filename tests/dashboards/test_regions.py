@@ -11,7 +11,7 @@ import pytest
 
 import promtool
 from dashboards.boards import generated
-from dashboards.kit import REGION_STEP_SECONDS
+from dashboards.kit.board import REGION_STEP_SECONDS
 
 pytestmark = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import promtool
-from dashboards.kit import PAGES
 from dashboards.verdict import sentences
+from pinchpoint.rules import PAGES
 
 pytestmark = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 

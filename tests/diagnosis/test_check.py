@@ -430,9 +430,6 @@ def looked_at(machine: Machine, name: str) -> list[Finding]:
     return list(findings)
 
 
-# ---- Comparisons of hosts.
-
-
 def fleet(**hosts: list[Series]) -> list[Finding]:
     return list(check({name: snapshot(("probe_success", {"probe": "x"}, 1), *own) for name, own in hosts.items()}, {}))
 
@@ -528,9 +525,6 @@ def test_what_is_the_same_on_several_hosts_is_said_once() -> None:
     assert finding.hosts == ("a", "b")
 
 
-# ---- Missing answers, and reports of managers.
-
-
 def test_a_host_that_does_not_answer_is_a_problem_and_the_others_are_checked() -> None:
     findings = check({"a": snapshot(governor("powersave"))}, {"b": "Connection refused"})
 
@@ -604,9 +598,6 @@ def test_a_mount_option_that_was_cut_off_is_not_taken_for_another() -> None:
 def test_of_many_names_some_are_listed() -> None:
     assert listed("abc") == "a, b, c"
     assert listed("abcdefgh") == "a, b, c, d, e, and 3 more"
-
-
-# ---- The data.
 
 
 def test_every_check_has_a_function_and_every_function_a_check() -> None:

@@ -137,9 +137,6 @@ time.sleep(1000)
     assert until(20, lambda: not Path(f"/proc/{child}").exists())
 
 
-# ---- The filter, without a kernel.
-
-
 def decision(code: bytes, audit: int, number: int, arguments: tuple[int, ...] = ()) -> int:
     """Return what a filter decides about a system call, as ``seccomp_run_filters`` (kernel/seccomp.c) would."""
     words = [*arguments, *[0] * (6 - len(arguments))]

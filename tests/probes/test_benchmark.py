@@ -407,8 +407,6 @@ def test_a_clock_that_is_set_changes_the_labels_of_a_run_and_no_duration(machine
     assert values("start_timestamp_seconds") == {"read": NOW + 86_340.0, "write": pytest.approx(NOW + 86_390.0)}
 
 
-# ---- Untrusted users.
-
 UID = 1000
 
 

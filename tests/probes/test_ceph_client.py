@@ -63,9 +63,6 @@ def session() -> Session:
     return Session()
 
 
-# ---- What an answer says.
-
-
 def test_requests_in_flight_to_osds_are_those_of_all_objecters_of_a_process(session: Session) -> None:
     answer = dump("rados")
     assert session.round(0.0, a=answer).value(INFLIGHT, client="fio", target="osd") == 16
@@ -185,9 +182,6 @@ def test_any_answer_is_a_reading_or_a_format_error(raw: bytes) -> None:
     assert all(isinstance(value, float | int) for value in (*reader.reading[0].values(), *reader.reading[1].values()))
 
 
-# ---- The sums over instances.
-
-
 def test_instances_of_one_name_are_summed_and_one_that_ends_takes_nothing_away(session: Session) -> None:
     one, two = dump("rados"), dump("rados")
     session.round(0.0, a=one, b=two)
@@ -260,9 +254,6 @@ def test_an_integral_says_nothing_of_a_time_in_which_nobody_looked() -> None:
     for now, number in ((0.0, 4.0), (1.0, 8.0), (60.0, 8.0), (60.5, 8.0)):
         integral.look(now, number)
     assert integral.seconds == 6.0 + 4.0
-
-
-# ---- Processes.
 
 
 class Host:

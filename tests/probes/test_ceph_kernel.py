@@ -72,9 +72,6 @@ def kernel(machine: Machine) -> Kernel:
     return Kernel(machine, "6.6")
 
 
-# ---- A kernel with everything.
-
-
 def test_a_mount_is_called_after_its_backing_device_and_rbd_devices_are_one_client(kernel: Kernel) -> None:
     found = kernel.sample(0.0)
 
@@ -152,9 +149,6 @@ def test_no_file_called_caps_is_ever_opened(kernel: Kernel) -> None:
     assert names == {"osdc", "mdsc", "metrics/latency", "status"}
 
 
-# ---- Older kernels.
-
-
 def test_before_linux_5_16_the_table_of_latencies_stands_among_others(machine: Machine) -> None:
     kernel = Kernel(machine, "5.10")
     kernel.sample(0.0)
@@ -177,9 +171,6 @@ def test_before_linux_5_8_there_are_only_requests_in_flight(machine: Machine) ->
     assert found.value(f"{PREFIX}inflight_seconds_total", client="ceph-2", target="mds") == 1
     assert f"{PREFIX}requests_total" not in found.values
     assert f"{PREFIX}ios_total" not in found.values
-
-
-# ---- Clients that come, go, hide or are many.
 
 
 def test_a_mount_that_ends_keeps_its_counters_and_is_no_instance_any_more(kernel: Kernel) -> None:
@@ -267,9 +258,6 @@ def test_this_kernel_answers_or_has_no_ceph_client(this_host: Host) -> None:
     except NotPresent:
         pytest.skip("this kernel has no Ceph client")
     assert list(probe.points())
-
-
-# ---- Formats.
 
 
 def test_lines_of_mdsc_are_told_from_names_with_newlines() -> None:

@@ -358,8 +358,6 @@ def test_rounding_of_a_process_total_is_no_lost_thread(machine: Machine, clock: 
     assert cpu(clock.probe, "client_lock", "ceph-fuse") == pytest.approx(1.0)
 
 
-# ---- Processes that only have the name of a daemon.
-
 OSD_THREADS = {1: "tp_osd_tp", 2: "bstore_kv_sync", 3: "msgr-worker-0"}
 
 

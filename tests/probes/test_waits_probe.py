@@ -136,9 +136,6 @@ def bench(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     assert KeptFile.kept == 0
 
 
-# ---- One process.
-
-
 def test_a_thread_that_sleeps_in_a_disks_function_waits_for_the_disk(bench: Bench) -> None:
     bench.process()
     bench.in_stack(DISK)
@@ -322,9 +319,6 @@ def test_a_thread_that_was_born_meanwhile_counts_from_zero(bench: Bench) -> None
     assert bench.seconds()["cpu"] == pytest.approx(0.08)
 
 
-# ---- Where the data is.
-
-
 @pytest.mark.parametrize(("mount", "wait"), [(20, "disk"), (21, "osd")])
 def test_asynchronous_io_waits_for_where_the_open_files_are(bench: Bench, mount: int, wait: str) -> None:
     bench.process()
@@ -348,9 +342,6 @@ def test_a_kernel_mount_of_ceph_is_named_as_the_client(bench: Bench) -> None:
 
     clients = {labels["client"] for labels, _ in bench.snapshot().series("pinchpoint_workload_client_info")}
     assert clients == {"kernel", "ceph-1"}
-
-
-# ---- Several processes.
 
 
 def test_a_parent_that_idles_while_its_jobs_work_is_left_out(bench: Bench) -> None:
@@ -455,9 +446,6 @@ def test_a_long_pause_is_no_time_of_anybody(bench: Bench) -> None:
     assert bench.seconds()["disk"] < 3
 
 
-# ---- How it is known.
-
-
 def test_without_stacks_the_innermost_function_has_to_do(bench: Bench) -> None:
     bench.process()
     bench.machine.write("proc/10/task/10/wchan", "submit_bio_wait")
@@ -518,9 +506,6 @@ def test_without_a_benchmark_there_is_nothing_and_that_is_no_failure(bench: Benc
     assert [name for name in bench.snapshot().values if name != "pinchpoint_workload_unknown_stacks"] == []
 
 
-# ---- Ranks that spin.
-
-
 def test_a_rank_that_spins_in_a_barrier_is_idle_and_left_out_while_others_work(bench: Bench) -> None:
     bench.machine.process(9, "mpirun")
     for pid in (10, 11):
@@ -544,9 +529,6 @@ def test_a_process_that_is_no_rank_works_whatever_it_does_with_its_cpu(bench: Be
     bench.spend(4.0, lambda: bench.ran(LOOK))
 
     assert bench.seconds() == {"cpu": pytest.approx(4.0)}
-
-
-# ---- Ceph clients in user space.
 
 
 @pytest.fixture
@@ -649,9 +631,6 @@ def test_a_fuse_mount_whose_client_cannot_be_asked_is_blind(bench: Bench) -> Non
     bench.spend(4.0)
 
     assert bench.shares() == {"ceph": 1.0}
-
-
-# ---- This machine.
 
 
 class Real:

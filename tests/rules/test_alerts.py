@@ -168,8 +168,6 @@ def run(*command: str | Path) -> str:
     return done.stdout
 
 
-# ---- Parts of an expression: enough of PromQL's grammar for names, labels and numbers.
-
 KEYWORDS = {"and", "or", "unless", "on", "ignoring", "by", "without", "group_left", "group_right", "bool", "offset"}
 
 
@@ -276,9 +274,6 @@ def test_the_recorded_scrapes_have_what_a_metric_is_asked_for_by() -> None:
     assert labels["ceph_health_status"] == set()
     assert not set(OTHER_RELEASES) & set(labels)
     assert unknown_parts('ceph_pg_degraded{pool="1"} > ceph_pg_bad') == {"ceph_pg_degraded{pool}", "ceph_pg_bad"}
-
-
-# ---- Rules.
 
 
 @promtool
@@ -459,9 +454,6 @@ def is_latency_phase(phase: str) -> bool:
     return bool(re.fullmatch(wanted[1], phase)) and not re.fullmatch(unwanted[1], phase)
 
 
-# ---- Alert, test and page belong together.
-
-
 @cache
 def promtool_tests() -> list[dict[str, Any]]:
     """Return the content of all test files; reading them takes a second."""
@@ -581,9 +573,6 @@ def test_the_queries_of_all_pages_can_be_parsed(tmp_path: Path) -> None:
     file = tmp_path / "queries.yml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "pages", "rules": records}]}))
     run("promtool", "check", "rules", file)
-
-
-# ---- Prometheus and Alertmanager.
 
 
 @promtool

@@ -94,9 +94,6 @@ def test_a_process_without_a_uid_is_not(machine: Machine) -> None:
     assert marked(machine) == "@unverified"
 
 
-# ---- Real processes.
-
-
 @contextmanager
 def running(*command: str, program: Path = Path("/bin/sh"), uid: int = 0) -> Iterator[int]:
     """Run a shell under a process name of "ceph-osd" and give its pid."""
@@ -144,9 +141,6 @@ def test_root_of_a_user_namespace_is_the_user_who_made_it() -> None:
         pytest.skip("no user namespaces for users")
     with running(*command, program=Path(unshare), uid=NOBODY) as pid:
         assert mark(REAL, pid, NAME, {0}) == "@uid65534"
-
-
-# ---- Which unverified processes are shown.
 
 
 def test_of_one_user_and_of_all_only_so_many_owners_are_shown() -> None:

@@ -461,9 +461,6 @@ def test_without_that_probe_markers_are_read_for_the_scan(monkeypatch: pytest.Mo
     assert host.processes.current(time.monotonic())[os.getpid()].class_ == BENCHMARK
 
 
-# ---- Processes that only have the name of a daemon.
-
-
 def fakes(machine: Machine, count: int, comm: str = "ceph-osd", uid: int = 65534, first: int = 1000) -> None:
     for index in range(count):
         machine.process(first + index, comm, argv=(comm, "-i", str(index)), uid=uid)

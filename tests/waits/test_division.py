@@ -27,9 +27,6 @@ def thread(wait: str = PARKED) -> ThreadTime:
     return found
 
 
-# ---- One process.
-
-
 def test_what_all_threads_of_a_process_do_counts_together() -> None:
     process = ProcessTime()
     for _ in range(10):
@@ -228,9 +225,6 @@ def test_a_process_has_at_least_the_time_that_went_by_and_no_class_is_negative(
     assert sum(times.values()) + parked <= span + sum(run + late for ran, run, late, _ in looks if ran) + 1e-9
 
 
-# ---- Clients in user space.
-
-
 def test_parked_time_of_a_client_is_for_mdss_by_their_latency_and_for_osds_by_looks_at_what_is_left() -> None:
     assert parked_shares(0.5, 0.2, 4, 2) == {"mds": pytest.approx(0.4), "osd": pytest.approx(0.3)}
     assert parked_shares(0.5, 3.0, 4, 4) == {"mds": 1.0, "osd": 0.0}
@@ -297,9 +291,6 @@ def test_dividing_a_class_leaves_the_others_alone() -> None:
     divided = divide({FUSE: 1.0, "mds": 0.5, "cpu": 0.2}, {"mds": 0.25, "client": 0.75})
 
     assert divided == {"mds": 0.75, "client": 0.75, "cpu": 0.2}
-
-
-# ---- The processes of a workload.
 
 
 def test_a_process_that_idles_is_left_out_while_another_one_works() -> None:

@@ -35,9 +35,6 @@ def decided(text: str) -> str | None:
     return load_waits().decide((*text.split(" < "), *SYSCALL))
 
 
-# ---- The format.
-
-
 def test_a_stack_is_its_functions_without_what_the_compiler_added() -> None:
     text = (
         b"[<0>] folio_wait_bit_common+0x110/0x310\n"
@@ -79,8 +76,6 @@ def test_whatever_the_functions_are_called_a_rule_gives_a_class_or_none(names: l
 
     assert load_waits().decide(tuple(names)) in {None, *WAITS, *special}
 
-
-# ---- The rules, on stacks seen on Linux 6.18.
 
 SEEN = {
     # mdtest, ior and dd on ceph-fuse
@@ -132,8 +127,6 @@ SEEN = {
 def test_a_stack_that_was_seen_has_its_class(stack: str) -> None:
     assert decided(stack) == SEEN[stack]
 
-
-# ---- The rules, on stacks that are likely from the sources.
 
 READ = {
     # fs/ceph
@@ -216,9 +209,6 @@ def test_a_parked_program_is_idle_unless_its_parking_means_something() -> None:
     assert load_waits().parked("iperf3") == "network"
 
 
-# ---- A user's own file.
-
-
 def test_a_users_rules_come_before_the_built_in_ones(tmp_path: Path) -> None:
     own = tmp_path / "own.toml"
     own.write_text('[[rule]]\nclass = "network"\nframes = "myfs_.*"\nseen = "6.1"\n')
@@ -251,9 +241,6 @@ def test_a_file_that_cannot_be_used_is_refused_with_the_place_and_the_reason(
     with pytest.raises(ConfigError) as error:
         load_waits(own)
     assert reason in str(error.value)
-
-
-# ---- Seen stacks.
 
 
 def test_stacks_that_differ_in_offsets_alone_are_one() -> None:

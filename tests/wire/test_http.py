@@ -83,9 +83,6 @@ def is_closed(connection: socket.socket) -> bool:
         return True
 
 
-# ---- The head of a request.
-
-
 @pytest.mark.parametrize(
     "pieces",
     [
@@ -151,9 +148,6 @@ def test_variables_of_the_exporters_own_process_are_not_taken_for_headers(
     assert answer(connect(server, b"GET / HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.0 200 ")
 
 
-# ---- How long, and how many.
-
-
 def test_a_client_that_goes_on_sending_single_bytes_is_cut_off(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "MAX_CONNECTION_SECONDS", 0.2)
     with connect(server, b"GET / HTTP/1.0\r\nX-Slow: ") as slow:
@@ -216,9 +210,6 @@ def test_a_connection_for_which_none_gives_way_is_told_so(
         may_end.set()
         assert [answer(connection).endswith(ANSWER) for connection in served] == [True, True]
         assert refused(server) == {reason: 1}
-
-
-# ---- One rendering for all who ask at the same moment.
 
 
 def scrape(app: Application, accept: str = "", query: str = "") -> str:
@@ -308,9 +299,6 @@ def test_stacks_of_full_threads_are_a_page_of_their_own() -> None:
         with running(app) as server, connect(server, head) as connection:
             assert answer(connection).endswith(b"\r\n\r\nkv_sync of osd.0;main;malloc 3\n")
     assert asked == [math.inf, 60.0, 30.0, math.inf, math.inf]
-
-
-# ---- Web pages of other sites.
 
 
 @pytest.mark.parametrize(

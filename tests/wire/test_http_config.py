@@ -97,9 +97,6 @@ def basic(user_and_password: str) -> str:
     return f"Basic {b64encode(user_and_password.encode()).decode()}"
 
 
-# ---- Who asks.
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -166,9 +163,6 @@ def test_a_changed_password_is_sent_with_the_next_request(directory: Path) -> No
     assert found == [basic("a:one"), basic("a:two, longer"), basic("a:two, longer")]
 
 
-# ---- Whom is asked.
-
-
 @pytest.mark.parametrize(
     ("certificate", "lines", "reason"),
     [
@@ -215,9 +209,6 @@ def test_a_target_without_a_scheme_is_asked_over_tls_if_the_file_says_how(direct
         assert TargetSource(asked.address, access=found).snapshot().value("a") == 1
     with serving(directory) as asked:
         assert TargetSource(asked.address, access=access(directory, BASIC)).snapshot().value("a") == 1
-
-
-# ---- What is refused.
 
 
 @pytest.mark.parametrize(

@@ -131,9 +131,6 @@ def refusal(directory: Path, text: str) -> str:
     return str(caught.value).removeprefix(f"{directory}/")
 
 
-# ---- At the start.
-
-
 @pytest.mark.parametrize(
     ("name", "missing"),
     [
@@ -191,9 +188,6 @@ def test_a_key_of_another_certificate_stops_the_start(directory: Path) -> None:
 def test_a_missing_configuration_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.yml: No such file or directory$"):
         Protection(tmp_path / "nowhere.yml", METRICS, Refusals(HTTP_REFUSED_CONNECTIONS))
-
-
-# ---- TLS.
 
 
 @pytest.mark.parametrize(
@@ -344,9 +338,6 @@ def test_sessions_of_clients_without_tickets_do_not_fill_the_memory(
     assert most == 6
 
 
-# ---- Client certificates.
-
-
 @pytest.mark.parametrize(
     ("name", "certificate", "works"),
     [
@@ -410,9 +401,6 @@ def test_certificate_and_key_may_stand_in_the_configuration(directory: Path) -> 
     text = "\n".join(["tls_server_config:", "  client_auth_type: RequireAndVerifyClientCert", *lines, ""])
     with guarded(directory, text) as server:
         assert answered(server, "client")
-
-
-# ---- Passwords, headers, rate.
 
 
 @pytest.mark.parametrize(
@@ -482,9 +470,6 @@ def test_a_burst_is_answered_and_what_exceeds_it_is_refused(directory: Path) -> 
         assert server.refused == {"rate": 2}
 
 
-# ---- Changes.
-
-
 def serial(server: Guarded) -> bytes | None:
     client = ssl.create_default_context()
     client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
@@ -546,9 +531,6 @@ def test_passwords_and_tls_can_be_added_while_it_runs(directory: Path) -> None:
         server.write(TLS + USERS)
         assert server.ask("alice:secret").status == 200
         assert server.ask("alice:secret", plain=True).status == 400
-
-
-# ---- What the landing page says.
 
 
 @pytest.mark.parametrize(
