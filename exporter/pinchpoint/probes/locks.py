@@ -81,7 +81,7 @@ class Locks(Probe):
     metrics = (LOCK_OBSERVED_SECONDS, LOCK_HELD_SECONDS, LOCK_WAITING_SECONDS)
     capabilities = (Capability.SYS_PTRACE, Capability.SYS_NICE)
     interval = INTERVAL_SECONDS
-    rest_interval = 1.0
+    rest_interval = 10.0  # reads that are more than `MAX_GAP_SECONDS` apart say nothing
     urgent = True  # at a lower priority it runs when the holder lets go: 0.74 was shown for 0.83
 
     def __init__(self, host: Host) -> None:
