@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -36,13 +36,13 @@ PINCHPOINT = str(Path(sys.executable).with_name("pinchpoint"))
 HOUR = 3600.0
 INTERVAL = 2.0
 """Seconds between two scrapes, and between two readings."""
-WARM_UP = KEEP_ENDED_SECONDS + 300
-"""Seconds until ended runs are forgotten as fast as new ones come."""
+WARM_UP = KEEP_ENDED_SECONDS + 1500
+"""Seconds until ended runs are forgotten as fast as new ones come, and allocators have met the most that is needed."""
 BLOCKS = 20
 """Parts into which the readings are divided: neighbouring readings depend on each other, means of parts hardly do."""
 LIMITS = {"memory": (0.1, "MB an hour"), "descriptors": (1.0, "an hour"), "threads": (1.0, "an hour")}
 """Upper limit of growth, and its unit."""
-HEAD = ("seconds after the warm-up", "process", "memory in MB", "descriptors", "threads")
+HEAD = ("seconds", "process", "memory in MB", "descriptors", "threads")
 FORKS = """
 import os, random, threading, time
 while True:
@@ -66,6 +66,17 @@ class Size(NamedTuple):
 
     memory: float
     """Resident, in MB."""
+    descriptors: int
+    threads: int
+
+
+class Reading(NamedTuple):
+    """How large a process is at a time."""
+
+    seconds: float
+    """Since the first scrape."""
+    process: str
+    memory: float
     descriptors: int
     threads: int
 
@@ -154,32 +165,29 @@ def daemon(number: int) -> None:
         time.sleep(random.uniform(1, 10))
 
 
-def read(
-    pids: Mapping[str, int], pages: Sequence[str], seconds: float, keep: Callable[[str], object]
-) -> tuple[list[float], dict[str, list[Size]]]:
-    """Scrape the pages for some time; return the times and sizes after the warm-up. `keep` is given each reading."""
-    times: list[float] = []
-    sizes: dict[str, list[Size]] = {name: [] for name in pids}
+def read(pids: Mapping[str, int], pages: Sequence[str], seconds: float) -> Iterator[Reading]:
+    """Scrape the pages for some time, and yield the size of each process after each scrape."""
     begin = time.monotonic()
     for number in itertools.count(1):
         time.sleep(max(0.0, begin + number * INTERVAL - time.monotonic()))
         for page in pages:
             with urllib.request.urlopen(page, timeout=60) as answer:
                 answer.read()
-        if (now := time.monotonic() - begin - WARM_UP) > seconds:
-            return times, sizes
-        found = {name: size(pid) for name, pid in pids.items()}
-        for name, one in found.items():
-            keep(",".join([f"{now:.1f}", name, *map(str, one)]))
-        if now >= 0:
-            times.append(now)
-            for name, one in found.items():
-                sizes[name].append(one)
-    raise AssertionError
+        if (now := time.monotonic() - begin) > seconds:
+            return
+        for name, pid in pids.items():
+            yield Reading(now, name, *size(pid))
 
 
-def soak(seconds: float, keep: Callable[[str], object]) -> tuple[list[float], dict[str, list[Size]]]:
-    """Run the exporter and the judge beside churn; `keep` is given a line of each reading. Raises MissingError."""
+def load(path: Path) -> list[Reading]:
+    """Return the readings of a run, which may have been cut within the last line. Raises OSError, ValueError."""
+    lines = [line for line in path.read_text().splitlines(keepends=True)[1:] if line.endswith("\n")]
+    cells = [line.rstrip().split(",") for line in lines]
+    return [Reading(float(when), name, float(memory), int(fds), int(tids)) for when, name, memory, fds, tids in cells]
+
+
+def soak(seconds: float) -> Iterator[Reading]:
+    """Run the exporter and the judge beside churn, and yield their sizes. Raises MissingError."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         addresses = free_addresses(2)
@@ -190,28 +198,46 @@ def soak(seconds: float, keep: Callable[[str], object]) -> tuple[list[float], di
         stack.enter_context(repeated(benchmark(folder)))
         stack.enter_context(repeated(daemon))
         pages = [*(f"http://{address}/metrics" for address in addresses), f"http://{addresses[1]}/api/v1/verdicts"]
-        return read({"exporter": exporter.pid, "judge": judge.process.pid}, pages, seconds, keep)
+        yield from read({"exporter": exporter.pid, "judge": judge.process.pid}, pages, seconds)
+
+
+def kept(readings: Iterable[Reading], path: Path) -> Iterator[Reading]:
+    """Write each reading to a file, and yield it."""
+    with path.open("w", buffering=1) as file:
+        file.write(f"{','.join(HEAD)}\n")
+        for reading in readings:
+            file.write(f"{','.join(map(str, reading))}\n")
+            yield reading
+
+
+def judged(readings: Iterable[Reading]) -> tuple[str, list[Goal]]:
+    """Return a table of the growth after the warm-up, and whether it meets the goals."""
+    rows, goals = [], []
+    late = [reading for reading in readings if reading.seconds >= WARM_UP]
+    for name in dict.fromkeys(reading.process for reading in late):
+        own = [reading for reading in late if reading.process == name]
+        for field, (limit, unit) in LIMITS.items():
+            values = [float(getattr(reading, field)) for reading in own]
+            found = growth([reading.seconds for reading in own], values)
+            cells = [f"{value:.4g}" for value in (min(values), max(values), *found)]
+            rows.append([name, f"{field}, {unit.partition(' ')[0]}" if field == "memory" else field, *cells])
+            goals.append(Goal(f"growth of the {name}'s {field}", limit, unit, found.upper))
+    minutes = (late[-1].seconds - WARM_UP) / 60
+    head = ["", "", "lowest", "highest", "growth an hour", "at most (95 %)"]
+    return f"{machine()}; {minutes:.0f} minutes after {WARM_UP / 60:.0f}.\n\n{table(head, rows)}", goals
 
 
 def main() -> None:
     """Measure and write the section."""
     arguments = parser(__doc__)
-    arguments.add_argument("--minutes", type=float, default=30.0, help="after the warm-up of 20 minutes")
-    arguments.add_argument("--readings", type=Path, default=os.devnull, help="file for each reading, also if it is cut")
+    arguments.add_argument(
+        "--minutes", type=float, default=30.0, help=f"after the warm-up of {WARM_UP / 60:.0f} minutes"
+    )
+    arguments.add_argument("--readings", type=Path, default=os.devnull, help="file that keeps each reading")
+    arguments.add_argument("--again", action="store_true", help="measure nothing: take the readings of that file")
     chosen = arguments.parse_args()
-    with chosen.readings.open("w", buffering=1) as readings:
-        readings.write(f"{','.join(HEAD)}\n")
-        times, sizes = soak(60 * chosen.minutes, lambda line: readings.write(f"{line}\n"))
-    rows, goals = [], []
-    for name, of in sizes.items():
-        for field, (limit, unit) in LIMITS.items():
-            values = [float(getattr(one, field)) for one in of]
-            found = growth(times, values)
-            cells = [f"{value:.4g}" for value in (min(values), max(values), *found)]
-            rows.append([name, f"{field}, {unit.partition(' ')[0]}" if field == "memory" else field, *cells])
-            goals.append(Goal(f"growth of the {name}'s {field}", limit, unit, found.upper))
-    head = ["", "", "lowest", "highest", "growth an hour", "at most (95 %)"]
-    body = f"{machine()}; {chosen.minutes:.0f} minutes after {WARM_UP / 60:.0f}.\n\n{table(head, rows)}"
+    readings = load(chosen.readings) if chosen.again else kept(soak(WARM_UP + 60 * chosen.minutes), chosen.readings)
+    body, goals = judged(list(readings))
     publish("soak", body, chosen, goals, "make soak")
 
 

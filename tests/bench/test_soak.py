@@ -6,10 +6,11 @@ import mmap
 import os
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from soak import BLOCKS, HOUR, growth, repeated, size
+from soak import BLOCKS, HOUR, WARM_UP, Reading, growth, judged, kept, load, repeated, size
 
 TIMES = [2.0 * number for number in range(900)]
 """Seconds of half an hour."""
@@ -68,3 +69,32 @@ def test_what_goes_wrong_beside_a_measurement_ends_it() -> None:
 
     with pytest.raises(OSError, match="no 0"), repeated(fail):
         pass
+
+
+def readings(growth: float) -> list[Reading]:
+    """Return the readings of a process that grows by so many MB an hour, and much faster during the warm-up."""
+    times = [2.0 * number for number in range(1, int(WARM_UP) // 2 + 900)]
+    grown = [min(when, WARM_UP) / 60 + growth * when / HOUR for when in times]
+    return [Reading(when, "judge", 36.0 + more, 7, 3) for when, more in zip(times, grown, strict=True)]
+
+
+@pytest.mark.parametrize(("growth", "met"), [(0.05, True), (0.2, False)])
+def test_what_a_process_takes_during_the_warm_up_is_no_growth(growth: float, met: bool) -> None:
+    table, goals = judged(readings(growth))
+
+    assert "30 minutes after 40" in table
+    assert [(goal.what, not goal.broken) for goal in goals] == [
+        ("growth of the judge's memory", met),
+        ("growth of the judge's descriptors", True),
+        ("growth of the judge's threads", True),
+    ]
+
+
+def test_the_readings_of_a_run_that_was_cut_can_be_read(tmp_path: Path) -> None:
+    made = readings(0.1)[:3]
+    file = tmp_path / "readings.csv"
+    assert list(kept(made, file)) == made
+
+    file.write_bytes(file.read_bytes()[:-5])
+
+    assert load(file) == made[:2]
