@@ -236,8 +236,11 @@ def main() -> None:
     arguments.add_argument("--readings", type=Path, default=os.devnull, help="file that keeps each reading")
     arguments.add_argument("--again", action="store_true", help="measure nothing: take the readings of that file")
     chosen = arguments.parse_args()
-    readings = load(chosen.readings) if chosen.again else kept(soak(WARM_UP + 60 * chosen.minutes), chosen.readings)
-    body, goals = judged(list(readings))
+    measured = load(chosen.readings) if chosen.again else kept(soak(WARM_UP + 60 * chosen.minutes), chosen.readings)
+    readings = list(measured)
+    if sum(reading.seconds >= WARM_UP for reading in readings) < 2 * BLOCKS:
+        arguments.error(f"less than {BLOCKS} readings of each process after the warm-up: ask for more --minutes")
+    body, goals = judged(readings)
     publish("soak", body, chosen, goals, "make soak")
 
 
