@@ -17,6 +17,7 @@ from pinchpoint.config import Config
 from pinchpoint.cost_limit import CostLimit
 from pinchpoint.ending import leave
 from pinchpoint.host.capabilities import drop_all_but, effective, losses, names
+from pinchpoint.host.heap import share_one_heap
 from pinchpoint.host.systemd import Watchdog, notify
 from pinchpoint.metrics import (
     HTTP_REFUSED_CONNECTIONS,
@@ -46,6 +47,7 @@ def serve(config: Config, addresses: Sequence[str]) -> None:
     Raises ConfigError, AddressError or ListenError where the configuration does not allow it.
     """
     logging.basicConfig(level=config.log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    share_one_heap()
     nursery = fork_nursery(config)
     refusals = Refusals(HTTP_REFUSED_CONNECTIONS)
     # After the fork: helpers, which run as other users, must not have keys and passwords in their memory.

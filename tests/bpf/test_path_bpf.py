@@ -245,7 +245,7 @@ def test_in_a_pid_namespace_processes_have_their_numbers_there() -> None:
     inside = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
     if subprocess.run([*inside, "true"], capture_output=True).returncode:
         pytest.skip("may not make a PID namespace")
-    there = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    there = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([*inside, sys.executable, "-c", code], capture_output=True, text=True, env=there)
     if "BpfError" in done.stderr:
         pytest.skip(done.stderr.splitlines()[-1])

@@ -21,6 +21,7 @@ from threading import Lock
 
 from pinchpoint.expressions import expression
 from pinchpoint.host.capabilities import Capability, effective, missing
+from pinchpoint.host.heap import give_back, map_large_blocks
 
 __all__ = ["OBJECTS", "BpfError", "Loaded", "library_version", "load"]
 
@@ -35,10 +36,6 @@ MAX_PASSED_ON_CHARACTERS = 160
 """Characters of libbpf's own message that are passed on."""
 VALUE_ALIGNMENT_BYTES = 8
 """Bytes to which each value of an array that can be mapped is rounded up (array_map_alloc, kernel/bpf/arraymap.c)."""
-M_MMAP_THRESHOLD = -3
-"""malloc.h of glibc."""
-MMAP_THRESHOLD_BYTES = 128 << 10
-"""Bytes from which an allocation is a mapping of its own, unmapped when freed: glibc's initial value."""
 LIBBPF_WARN = 0
 """LIBBPF_WARN of enum libbpf_print_level (libbpf.h)."""
 
@@ -270,10 +267,7 @@ def load(
     if not os.path.isfile(path):
         raise BpfError(f"no {path.name} in {path.parent}: it is made by `make bpf`, which needs clang and libbpf-dev")
     library = _library()
-    with suppress(AttributeError):
-        # The kernel's types, 5 MB and more, are in memory for a moment. By default glibc would put the second such
-        # block where it can't give it back: on this thread's heap (man mallopt, "Note: Nowadays ...").
-        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)
+    map_large_blocks()  # the kernel's types, 5 MB and more, are in memory for a moment
     with _loading:
         messages = _Messages()
         before = library.libbpf_set_print(messages.printer)
@@ -281,8 +275,7 @@ def load(
             return _load(library, path, messages, attach, entries or {})
         finally:
             library.libbpf_set_print(ctypes.cast(before, _Printer) if before else _Printer(0))
-            with suppress(AttributeError):
-                ctypes.CDLL(None).malloc_trim(0)
+            give_back()
 
 
 def _load(

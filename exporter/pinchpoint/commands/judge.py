@@ -14,6 +14,7 @@ from pinchpoint.choices import LOG_LEVELS
 from pinchpoint.commands.options import NumberRange, http_config_option, load_access, targets_option
 from pinchpoint.commands.web_options import web_options
 from pinchpoint.ending import leave
+from pinchpoint.host.heap import share_one_heap
 from pinchpoint.judge.service import Service
 from pinchpoint.judge.targets import Target, TargetFiles
 from pinchpoint.judge.web import application
@@ -93,6 +94,7 @@ def command(
     if not targets and not files and not servers:
         fail("no hosts to ask: give --target, --targets-file or --prometheus; see pinchpoint judge --help", 2)
     logging.basicConfig(level=log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    share_one_heap()
     scheme = "http" if access is None else access.scheme
     named = [Target(target, target_url(target, scheme)) for target in targets]
     service = Service(named, TargetFiles(files, scheme), servers, interval, access=access)
