@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import random
 import re
 import statistics
 import subprocess
@@ -39,7 +38,10 @@ INTERVAL = 2.0
 WARM_UP = KEEP_ENDED_SECONDS + 1500
 """Seconds until ended runs are forgotten as fast as new ones come, and allocators have met the most that is needed."""
 BLOCKS = 20
-"""Parts into which the readings are divided: neighbouring readings depend on each other, means of parts hardly do."""
+"""Parts into which the readings are divided: neighbouring readings depend on each other, means of parts hardly do.
+
+In half an hour a part is as long as the churn takes to come again, so that parts have the same churn.
+"""
 LIMITS = {"memory": (0.1, "MB an hour"), "descriptors": (1.0, "an hour"), "threads": (1.0, "an hour")}
 """Upper limit of growth, and its unit."""
 HEAD = ("seconds", "process", "memory in MB", "descriptors", "threads")
@@ -160,9 +162,9 @@ def benchmark(folder: Path) -> Callable[[int], None]:
 
 
 def daemon(number: int) -> None:
-    """Run something like an OSD for a while."""
+    """Run something like some OSDs for a while: twelve of these take a minute, and then come again."""
     with running([Group(1 + number % 3, "ceph-osd", OSD, 6)]):
-        time.sleep(random.uniform(1, 10))
+        time.sleep(2.0 * (1 + number % 4))
 
 
 def read(pids: Mapping[str, int], pages: Sequence[str], seconds: float) -> Iterator[Reading]:
