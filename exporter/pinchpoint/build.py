@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from pinchpoint.activity import Activity
 from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.finder import find_in_helpers
 from pinchpoint.benchmarks.markers import RunDirectory, default_run_directory
@@ -16,7 +15,6 @@ from pinchpoint.benchmarks.nursery import Nursery
 from pinchpoint.benchmarks.pattern import pattern
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.bpf.choice import UnusableSourceError, choose_source
-from pinchpoint.ceph.asker import Asker
 from pinchpoint.choices import AUTO
 from pinchpoint.clock import STEADY
 from pinchpoint.config import Config, ConfigError, phase_pattern
@@ -145,7 +143,6 @@ def build_host(config: Config, nursery: Nursery | None = None) -> Host:
 
     rootfs = Path(config.path.rootfs)
     processes = Processes(procfs, roles, adopted, rootfs=rootfs, users=users)
-    activity = Activity()
     return Host(
         procfs=procfs,
         sysfs=Path(config.path.sysfs),
@@ -161,8 +158,6 @@ def build_host(config: Config, nursery: Nursery | None = None) -> Host:
         kworker_source=config.kworker_source,
         wait_source=config.wait_source,
         nursery=nursery,
-        activity=activity,
-        daemons=Asker(rests=activity.rests if config.rest else lambda now: False),
     )
 
 

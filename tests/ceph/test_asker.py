@@ -90,30 +90,6 @@ def test_one_that_does_not_answer_holds_up_no_other(asker: Asker, sockets: list[
     assert running() == 1
 
 
-def test_while_the_host_rests_rounds_are_rare_and_one_begins_when_it_no_longer_does(
-    asker: Asker, sockets: list[Socket], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "REST_PAUSE_SECONDS", 3600.0)
-    rests = Event()
-    rests.set()
-    resting = Asker(rests=lambda now: rests.is_set())
-    one, other, _ = sockets
-    os.write(one.writing, bytes(9))
-    os.write(other.writing, bytes(9))
-    resting.add(one)
-    resting.watch()
-    assert until(30, lambda: one.answered)
-    asker.add(other)
-    assert until(30, lambda: other.answered == 9)
-    assert one.begun == 1
-
-    rests.clear()
-    resting.watch()
-
-    assert until(30, lambda: one.answered == 9)
-    resting.remove(one)
-
-
 def test_a_round_goes_on_when_its_time_is_over(asker: Asker, sockets: list[Socket]) -> None:
     sockets[0].patience = 0.01
     asker.add(sockets[0])

@@ -24,8 +24,6 @@ __all__ = ["Asked", "Asker", "Awaited"]
 
 LINGER_SECONDS = 0.003
 """Seconds for which further answers are waited for when one has come, so that they are read together."""
-REST_PAUSE_SECONDS = 5.0
-"""Seconds between two rounds while nothing happens on the host."""
 MAX_BLOCKED_SECONDS = 1.0
 """Seconds that a socket may block the thread before the others move to a new one."""
 
@@ -61,17 +59,10 @@ class Asked(Protocol):
 
 
 class Asker:
-    """The rounds of many sockets, in a thread that runs as long as there are any.
+    """The rounds of many sockets, in a thread that runs as long as there are any."""
 
-    `rests` says whether nothing happens on the host, at a monotonic time in seconds.
-    """
-
-    def __init__(
-        self, clock: Callable[[], float] = time.monotonic, rests: Callable[[float], bool] = lambda now: False
-    ) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._rests = rests
-        self._rested = False
         self._lock = Lock()
         self._loop: _Loop | None = None
         self._hung: list[_Loop] = []
@@ -95,14 +86,8 @@ class Asker:
                     loop.remove(asked)
 
     def watch(self) -> None:
-        """Leave the thread to a socket that blocks it, and ask the others in a new one; to be called now and then.
-
-        When the host no longer rests, all are asked at once.
-        """
-        rested, self._rested = self._rested, self._rests(self._clock())
+        """Leave the thread to a socket that blocks it, and ask the others in a new one; to be called now and then."""
         with self._lock:
-            if rested and not self._rested and self._loop is not None:
-                self._loop.hurry()
             self._hung = [loop for loop in self._hung if not loop.ended]
             if self._loop is not None and (left := self._loop.leave()) is not None:
                 blocking, self._left = left
@@ -120,7 +105,7 @@ class Asker:
                     self._left = []
 
     def _start(self, asked: list[Asked]) -> _Loop:
-        loop = _Loop(asked, self._clock, self._rests)
+        loop = _Loop(asked, self._clock)
         try:
             NamedThread(target=loop.run, name="ceph-asker", daemon=True).start()
         except RuntimeError:
@@ -132,9 +117,8 @@ class Asker:
 class _Loop:
     """One thread, and the sockets that it asks."""
 
-    def __init__(self, asked: list[Asked], clock: Callable[[], float], rests: Callable[[float], bool]) -> None:
+    def __init__(self, asked: list[Asked], clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._rests = rests
         self._lock = Lock()
         self._due = dict.fromkeys(asked, -math.inf)
         self._rounds: dict[Asked, tuple[Generator[Awaited, None, None], Awaited]] = {}
@@ -163,13 +147,6 @@ class _Loop:
         with self._lock:
             if self._due.pop(asked, None) is not None and not self.ended:
                 self._removed.append(asked)
-                os.eventfd_write(self._bell, 1)
-
-    def hurry(self) -> None:
-        """Ask all sockets at once that are not being asked."""
-        with self._lock:
-            if not self.ended:
-                self._due = dict.fromkeys(self._due, -math.inf)
                 os.eventfd_write(self._bell, 1)
 
     def leave(self) -> tuple[Asked, list[Asked]] | None:
@@ -249,8 +226,7 @@ class _Loop:
                 return
             self._rounds.pop(asked, None)
             if asked in self._due:
-                pause = asked.pause()
-                self._due[asked] = next_round(now, max(pause, REST_PAUSE_SECONDS) if self._rests(now) else pause)
+                self._due[asked] = next_round(now, asked.pause())
 
 
 def next_round(now: float, pause: float) -> float:
