@@ -106,8 +106,9 @@ def seen(
         with meanwhile():
             pass
         time.sleep(SECONDS / 2)
+        after = {name: used(child) for name, child in pids.items()}  # to end a window may take a while
         window = windows.end()
-        truth = {name: (used(child) - before[name]) / window.seconds for name, child in pids.items()}
+        truth = {name: (after[name] - before[name]) / window.seconds for name in pids}
     (thread,) = window.threads
     shares: defaultdict[str, float] = defaultdict(float)
     for share in thread.shares:
