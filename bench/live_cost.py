@@ -47,7 +47,9 @@ MDTEST = Path(__file__).resolve().parent.parent / "tests" / "loads" / "mdtest.py
 
 Start = Callable[[], AbstractContextManager[object]]
 StartOne = Callable[[], AbstractContextManager[psutil.Process]]
+IDLE = "nothing but an idle cluster"
 STORM = "metadata storm of 8 clients of libcephfs"
+MDTEST_RANKS = "8 processes as mdtest, through ceph-fuse"
 RADOS_BENCH = "`rados bench`, 4 KiB writes"
 DIRECT = "fio, direct 4 KiB random reads"
 
@@ -129,7 +131,7 @@ def ceph_loads(cluster: Cluster, mount: Path) -> dict[str, Start]:
 
     return {
         STORM: storm(cluster),
-        "8 processes as mdtest, through ceph-fuse": mdtest,
+        MDTEST_RANKS: mdtest,
         RADOS_BENCH: rados_bench(cluster),
     }
 
@@ -225,9 +227,11 @@ def main() -> None:
         )
     if shutil.which("ceph-osd") is None:
         print("Ceph is not installed: its loads are left out", file=sys.stderr)
-    elif not chosen.load or any(chosen.load in name for name in ("metadata", "mdtest", "rados", "cluster")):
+    elif any(chosen.load in name for name in (IDLE, STORM, MDTEST_RANKS, RADOS_BENCH)):
         with Cluster(options=ROOMY) as cluster, cluster.mount() as mount:
-            rounds({"nothing but an idle cluster": nullcontext, **ceph_loads(cluster, mount.path)}, chosen, found)
+            rounds({IDLE: nullcontext, **ceph_loads(cluster, mount.path)}, chosen, found)
+    if not found:
+        arguments.error(f"no load has {chosen.load!r} in its name")
     rows, goals = [], []
     for name, costs in found.items():
         cost = median(costs)

@@ -25,8 +25,11 @@ __all__ = [
 
 MAX_HEADS = 100_000
 """Maximum number of heads that a reader remembers: a server may send new ones forever."""
-SPARE_HEADS = 1000
-"""Heads that are remembered in addition to twice those in use: processes come and go, and their series with them."""
+SPARE_HEADS = 100
+"""Heads that are remembered in addition to a quarter more than those in use: processes come and go with their series.
+
+With many more, their memory would be freed all at once every few minutes, in pieces that nothing else fits into.
+"""
 MAX_QUOTED_CHARACTERS = 60
 """Length of a quoted line in messages, in characters."""
 NAME = expression(r"[a-zA-Z_:][a-zA-Z0-9_:]*", re.ASCII)
@@ -51,7 +54,7 @@ def split_sample(line: str) -> tuple[str, list[str]]:
 
 def most_heads(series: int) -> int:
     """Return how many heads are remembered where so many series are in use."""
-    return SPARE_HEADS + 2 * series
+    return SPARE_HEADS + series + series // 4
 
 
 def parse_head(head: str) -> tuple[str, Labels]:
