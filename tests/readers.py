@@ -112,9 +112,10 @@ from pinchpoint.profile.cfi import Budget, CfiError, FrameTable, Row
 from pinchpoint.profile.classes import load_costs
 from pinchpoint.profile.demangle import short_name
 from pinchpoint.profile.elf import Elf, ElfError
+from pinchpoint.profile.kernel import KernelSymbols
 from pinchpoint.profile.maps import parse_maps
 from pinchpoint.profile.perf_events import parse_records
-from pinchpoint.profile.symbols import KernelSymbols, Symbols
+from pinchpoint.profile.symbols import Symbols
 from pinchpoint.profile.unwind import MissingError, Stack, evaluate, unwind
 from pinchpoint.report.folder import folder_lines
 from pinchpoint.runs import MAX_FIGURE, PhaseMark, RunState

@@ -8,21 +8,22 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from io import BytesIO
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from machine import Machine
+from pinchpoint.bpf.libbpf import BpfError
+from pinchpoint.bpf.names import KernelNames
 from pinchpoint.metrics import COST_RATIO, COST_SAMPLES, COST_SOURCE_INFO
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import profile as probe_module
 from pinchpoint.probes.base import Host
 from pinchpoint.probes.profile import MAX_THREADS, ProfileProbe
 from pinchpoint.profile.collected import Profile
+from pinchpoint.profile.kernel import Kernel
 from pinchpoint.profile.perf_events import PerfError, ThreadEvent
-from pinchpoint.profile.symbols import KernelSymbols
 from pinchpoint.resources import Resource
 from pinchpoint.threads.full import FullThreads
 from pinchpoint.threads.role_table import RoleTotals
@@ -132,12 +133,16 @@ def loaded(process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
     return process
 
 
+def unanswered() -> KernelNames:
+    raise BpfError("not permitted")
+
+
 @needs_perf
 def test_a_kernel_that_hides_its_functions_is_the_reason_that_they_have_no_names(
     tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hidden = KernelSymbols(BytesIO(b"0000000000000000 T _stext\n"))
-    monkeypatch.setattr(ProfileProbe, "_read_kernel", lambda self: hidden)
+    (hidden := tmp_path / "kallsyms").write_text("0000000000000000 T _stext\n")
+    monkeypatch.setattr(probe_module, "Kernel", lambda path: Kernel(hidden, unanswered))
     watched = Watched(tmp_path, start("dd", "if=/dev/zero", "of=/dev/null", "bs=1M"))
 
     assert "[kernel]" in functions(profile_of(watched))

@@ -23,7 +23,6 @@ char LICENSE[] SEC("license") = "GPL";
 #define FRAMES 64      /* MAX_STACK_TRACE_DEPTH, fs/proc/base.c */
 #define STACKS_PER_LOOK 16 /* of trusted users' threads, and as many of others' */
 #define LONGEST_GAP 2000000000 /* nanoseconds between two looks from which the time between them is not counted */
-#define NAME_LENGTH 1024 /* more than KSYM_SYMBOL_LEN, include/linux/kallsyms.h */
 
 #define PARKED 1 /* of kinds */
 #define WAITS 2
@@ -105,8 +104,6 @@ struct {
 	__u32 processes; /* the same */
 	__u64 period;    /* between two looks, at random 3/4 to 5/4 of it; 0: no more looks */
 	__u64 since;     /* boot time of the last listing of threads: one started later is new, and all that it used */
-	__u64 address;   /* whose name is wanted */
-	char name[NAME_LENGTH];
 	__u64 last;      /* time of the last look, 0 before the first */
 	__u64 elapsed;   /* since the look before */
 	__u64 looks;
@@ -427,13 +424,4 @@ int begin(void *context)
 	bpf_timer_init(&clock->timer, &clocks, 1); /* CLOCK_MONOTONIC; it fails if that was done */
 	bpf_timer_set_callback(&clock->timer, tick);
 	return bpf_timer_start(&clock->timer, 0, 0);
-}
-
-/* Writes what /proc/PID/stack writes for an address; returns its length with the 0 at the end. */
-SEC("syscall")
-int name(void *context)
-{
-	static const char form[] = "%pB";
-
-	return bpf_snprintf(state.name, NAME_LENGTH, form, &state.address, sizeof(state.address));
 }

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pinchpoint.bpf.libbpf import BpfError, load
+from pinchpoint.bpf.names import KernelNames
 from pinchpoint.bpf.tasks import FIRST_NAMESPACE, LISTING_SLACK_NANOSECONDS, pid_namespace
 from pinchpoint.units import SECONDS_PER_NANOSECOND
 
@@ -35,11 +36,9 @@ FRAMES = struct.Struct("=64Q")
 TID, KIND = struct.Struct("=I"), struct.Struct("=Q")
 ASKED = struct.Struct("=IIQQ")
 """The beginning of ``state``: threads, processes, period, since."""
-ADDRESS_AT, NAME_AT = ASKED.size, ASKED.size + 8
-"""Offsets in it of the address whose name is wanted, and of the name."""
 COUNTS = struct.Struct("=QQIII")
 """Part of it: looks, took, stacks, cells, full."""
-COUNTS_AT = NAME_AT + 1024 + 16
+COUNTS_AT = ASKED.size + 16
 PARKED, WAITS = 1, 2
 """Kinds of stacks."""
 DOUBT, LOOKS = 1, 2
@@ -99,7 +98,12 @@ class StackTimer:
         self._parked = parked
         self._took = 0.0
         self._listed = 0
-        self._open()
+        self._names = KernelNames()
+        try:
+            self._open()
+        except BaseException:
+            self._names.close()
+            raise
 
     def _open(self) -> None:
         self._loaded = loaded = load("waits")
@@ -111,14 +115,12 @@ class StackTimer:
         self._cells: list[tuple[int, int]] = []
         self._stacks: list[tuple[bytes, bool]] = [(b"", True), (b"", False)]
         """Text of each stack, and whether it is one of parked threads."""
-        self._names: dict[int, bytes] = {}
         self._running = self._closed = False
         try:
             self._state = loaded.memory(".bss")
             self._maps = {name: loaded.memory(name) for name in ("threads", "processes", "stacks", "kinds", "cells")}
             for number, (_, parked) in enumerate(self._stacks):
                 self._mean(number, parked=parked)
-            self._name(0)
         except BaseException:
             self._closed = True
             loaded.close()
@@ -148,7 +150,7 @@ class StackTimer:
             raise BpfError(f"{wanted} threads of {len(processes)} processes are too many")
         _, _, _, cells, _ = COUNTS.unpack_from(self._state, COUNTS_AT)
         if self.full or (not wanted and cells >= MANY_CELLS):
-            self.close()
+            self._end()
             self._open()
         there = {thread for threads in processes.values() for thread in threads}
         for thread in self._threads.keys() - there:
@@ -236,17 +238,13 @@ class StackTimer:
 
     def _text(self, stack: int) -> bytes:
         addresses = FRAMES.unpack_from(self._maps["stacks"], stack * FRAMES.size)
-        return b"".join(b"[<0>] %b\n" % self._name(address) for address in addresses if address)
+        return b"".join(b"[<0>] %b\n" % self._names.called_from(address) for address in addresses if address)
 
-    def _name(self, address: int) -> bytes:
-        """Return the name of a function as the kernel prints it, with offset, size and module."""
-        if address not in self._names:
-            KIND.pack_into(self._state, ADDRESS_AT, address)
-            length = self._loaded.run("name")
-            self._names[address] = self._state[NAME_AT : NAME_AT + max(0, length - 1)]
-        return self._names[address]
+    def _end(self) -> None:
+        self._took, self._closed = self.seconds, True
+        self._loaded.close()
 
     def close(self) -> None:
         """Remove the programs and maps from the kernel."""
-        self._took, self._closed = self.seconds, True
-        self._loaded.close()
+        self._end()
+        self._names.close()

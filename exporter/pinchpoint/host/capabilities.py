@@ -55,7 +55,7 @@ WITHOUT: Mapping[tuple[Capability, ...], str] = {
         Capability.SYS_ADMIN,
     ): "of waits only the innermost kernel function is known; no queues of links in other network namespaces",
     (Capability.SETUID, Capability.SETGID, Capability.KILL): "the files of benchmarks are read by the exporter itself",
-    (Capability.SYSLOG,): "functions of the kernel have no names in profiles",
+    (Capability.SYSLOG,): "functions of the kernel have no names in profiles where it can't be asked for them by BPF",
     (Capability.SYS_NICE,): "no real-time priority: on a full host half of the samples are lost",
 }
 """What an exporter does not see or do without these capabilities; docs/install.md has the same at length."""

@@ -11,7 +11,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,8 +22,8 @@ from pinchpoint.probes.base import Host, Probe
 from pinchpoint.profile.binaries import Binaries, Image
 from pinchpoint.profile.classes import Frame
 from pinchpoint.profile.collected import Collector, Profile
+from pinchpoint.profile.kernel import Kernel
 from pinchpoint.profile.perf_events import PerfError, RawSample, ThreadEvent, parse_records
-from pinchpoint.profile.symbols import KernelSymbols
 from pinchpoint.profile.unwind import unwind
 from pinchpoint.threads.full import FullResource, FullThread
 
@@ -66,7 +65,6 @@ MAX_PROFILES = 32
 MAX_RESOURCES = 16
 """Resources that have series."""
 KERNEL_FILE = ""
-NAMELESS = "/proc/kallsyms shows no addresses: functions of the kernel have no names"
 
 
 class _Group(NamedTuple):
@@ -133,7 +131,7 @@ class ProfileProbe(Probe):
 
     name = "profile"
     metrics = (COST_SAMPLES, COST_RATIO, COST_LOST_SAMPLES, COST_SOURCE_INFO)
-    capabilities = (Capability.PERFMON, Capability.SYS_PTRACE, Capability.SYS_ADMIN)
+    capabilities = (Capability.PERFMON, Capability.BPF, Capability.SYS_PTRACE, Capability.SYS_ADMIN)
     start_capabilities = (Capability.SYSLOG,)
     interval = IDLE_INTERVAL_SECONDS
     rest_interval = 1.0
@@ -143,11 +141,7 @@ class ProfileProbe(Probe):
         super().__init__(host)
         self._cpu = cpu
         self._binaries = Binaries(host.procfs, host.rootfs)
-        self._kernel: KernelSymbols | None = None
-        self._kallsyms = -1
-        with suppress(OSError):
-            # Who opens it decides whether it has addresses (kallsyms_open, kernel/kallsyms.c).
-            self._kallsyms = os.open(host.procfs / "kallsyms", os.O_RDONLY | os.O_CLOEXEC)
+        self._kernel = Kernel(host.procfs / "kallsyms")
         self._window: _Window | None = None
         self._naming: Iterator[None] | None = None
         self._saved = MAX_SAVED_SECONDS
@@ -162,7 +156,6 @@ class ProfileProbe(Probe):
         self._series: dict[tuple[str, str], _Series] = {}
         self._lost = 0
         self._refusal: str | None = None
-        self._nameless = ""
         """Why threads can't be sampled, "" if they can, None before the first try."""
         self._profiles: deque[Profile] = deque(maxlen=MAX_PROFILES)
 
@@ -274,7 +267,7 @@ class ProfileProbe(Probe):
                 if stack.pid in replaced:
                     continue  # addresses of a program that no longer runs
                 image = window.images[stack.pid][0]
-                kernel = [self._kernel_frame(address) for address in stack.kernel]
+                kernel = [Frame(self._kernel.name(address) or "[kernel]", KERNEL_FILE) for address in stack.kernel]
                 group.collector.add([*kernel, *(self._user_frame(image, address) for address in stack.user)], count)
                 if self._cpu() - began > NAMING_SECONDS:
                     yield
@@ -293,12 +286,6 @@ class ProfileProbe(Probe):
             self._series.pop(min(self._series, key=lambda known: self._series[known].seen))
         self._series.setdefault(key, _Series()).add(profile, now)
 
-    def _kernel_frame(self, address: int) -> Frame:
-        if self._kernel is None:
-            self._kernel = self._read_kernel()
-            self._nameless = "" if len(self._kernel) else NAMELESS
-        return Frame(self._kernel.name(address) or "[kernel]", KERNEL_FILE)
-
     def _user_frame(self, image: Image, address: int) -> Frame:
         place = image.place(address)
         if place is None:
@@ -308,18 +295,10 @@ class ProfileProbe(Probe):
             name = self._binaries.name(place)
         return Frame(name or f"[{place.file.strip('[]')}]", place.file)
 
-    def _read_kernel(self) -> KernelSymbols:
-        try:
-            with os.fdopen(os.dup(self._kallsyms), "rb") as file:
-                file.seek(0)
-                return KernelSymbols(file)
-        except OSError:
-            return KernelSymbols(BytesIO())
-
     def _forget(self, now: float) -> None:
         """Forget what is needed only while something is full."""
         self._binaries.close()
-        self._kernel = None
+        self._kernel.forget()
         self._series = {key: one for key, one in self._series.items() if now - one.seen <= KEEP_ENDED_SECONDS}
         self._used = now
 
@@ -331,7 +310,8 @@ class ProfileProbe(Probe):
     def points(self) -> Iterator[Point]:
         """Yield the samples and shares of each resource that was full."""
         if self._refusal is not None:
-            yield COST_SOURCE_INFO.point(1, "none" if self._refusal else "perf_events", self._refusal or self._nameless)
+            lack = self._refusal or self._kernel.lack
+            yield COST_SOURCE_INFO.point(1, "none" if self._refusal else "perf_events", lack)
         yield COST_LOST_SAMPLES.point(self._lost)
         for (resource, owner), one in list(self._series.items()):
             for cost, samples in sorted(one.total.items()):
@@ -345,9 +325,7 @@ class ProfileProbe(Probe):
             self._end_events(self._window)
             self._window = None
         self._binaries.close()
-        if self._kallsyms >= 0:
-            os.close(self._kallsyms)
-            self._kallsyms = -1
+        self._kernel.close()
 
 
 GONE = (0, 0)

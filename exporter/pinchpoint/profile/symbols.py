@@ -1,4 +1,4 @@
-"""Names of functions by address: of ELF files, stripped ones too, and of the kernel.
+"""Names of functions by address in ELF files, stripped ones too.
 
 Names stay in the file until they are needed: 25,000 functions of ceph-osd take 400 KB.
 """
@@ -7,20 +7,15 @@ from __future__ import annotations
 
 import lzma
 import struct
-import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate, chain
-from operator import gt, itemgetter
-from typing import BinaryIO
+from collections.abc import Callable
 
-from pinchpoint.expressions import expression
 from pinchpoint.host.procfs import decode
 from pinchpoint.profile.demangle import short_name
 from pinchpoint.profile.elf import SHT_DYNSYM, SHT_SYMTAB, Elf, ElfError, Read, Section
 
-__all__ = ["KernelSymbols", "Symbols"]
+__all__ = ["MAX_SHOWN_CHARACTERS", "Symbols"]
 
 SYMBOL = struct.Struct("<IBBHQQ")
 """Elf64_Sym: name, info, other, section, address, size."""
@@ -37,15 +32,6 @@ MAX_PACKED_BYTES = 4 << 20
 """... and before."""
 MAX_UNPACKING_BYTES = 24 << 20
 """Memory for unpacking."""
-ADDRESS_DIGITS = 16
-ADDRESS = expression(rb"[0-9a-f]{16}")
-"""An address in kallsyms on a machine of 64 bits (%px, lib/vsprintf.c)."""
-FUNCTIONS = frozenset({b" t ", b" T ", b" w ", b" W "})
-"""How kallsyms marks functions."""
-MAX_KALLSYMS_BYTES = 64 << 20
-"""Of kallsyms, in bytes: Linux 6.18 with few modules has 5 MiB of it."""
-KALLSYMS_PIECE_BYTES = 1 << 18
-"""Bytes of kallsyms that are read at a time."""
 MAX_NAMES = 1 << 12
 """Names that are remembered for one file."""
 
@@ -152,90 +138,3 @@ def _mini_table(elf: Elf) -> tuple[_Table | None, int]:
         return _full_table(Elf(lambda offset, size: raw[offset : offset + size])), len(raw)
     except (lzma.LZMAError, ElfError, EOFError):
         return None, 0
-
-
-class _Functions:
-    """Functions of the kernel by address."""
-
-    def __init__(self) -> None:
-        self.starts = array("Q")
-        self._offsets = array("I", [0])
-        self._text = bytearray()
-
-    def add(self, starts: array[int], lines: Iterable[bytes]) -> None:
-        """Add lines of kallsyms; none begins before those that are here."""
-        names = [line[ADDRESS_DIGITS + 3 :] for line in lines]
-        self.starts.extend(starts)
-        self._offsets.pop()
-        self._offsets.extend(accumulate(map(len, names), initial=len(self._text)))
-        self._text += b"".join(names)
-
-    def last(self, address: int) -> int:
-        """Return the index of the last one that does not begin after an address, -1 if there is none."""
-        return bisect_right(self.starts, address) - 1
-
-    def name(self, index: int) -> str | None:
-        begin, end = self._offsets[index : index + 2]
-        words = bytes(self._text[begin : min(end, begin + MAX_SHOWN_CHARACTERS)]).split(None, 1)
-        return short_name(decode(words[0])) if words else None
-
-
-class KernelSymbols:
-    """The functions of the kernel, from ``/proc/kallsyms`` (s_show, kernel/kallsyms.c; man 5 proc).
-
-    Without CAP_SYSLOG and with kernel.kptr_restrict all addresses are 0: then it knows no name. A kernel has more than
-    a hundred thousand, so nothing here is done for each of them in Python that is not one expression, and only a piece
-    of the file is in memory as lines, which take several times their length. Raises OSError.
-    """
-
-    def __init__(self, file: BinaryIO, piece: int = KALLSYMS_PIECE_BYTES) -> None:
-        kernel, others = _Functions(), _Functions()
-        unsorted: list[bytes] = []
-        read = 0
-        while read < MAX_KALLSYMS_BYTES and (lines := file.readlines(piece)):
-            read += sum(map(len, lines))
-            lines, starts = _functions(lines)
-            last = kernel.starts[-1:]
-            if any(map(gt, chain(last, starts), starts if last else starts[1:])):
-                unsorted += lines  # modules, which follow the kernel
-            else:
-                kernel.add(starts, lines)
-        unsorted.sort()  # by address, whose digits are as many in each line
-        others.add(_functions(unsorted)[1], unsorted)
-        self._tables = (kernel, others)
-
-    def __len__(self) -> int:
-        return sum(len(table.starts) - bisect_right(table.starts, 0) for table in self._tables)
-
-    def name(self, address: int) -> str | None:
-        """Return the name of the function that has an address, or None."""
-        start, index, table = max(
-            ((table.starts[index], index, table) for table in self._tables if (index := table.last(address)) >= 0),
-            key=itemgetter(0),
-            default=(0, 0, None),
-        )
-        return table.name(index) if start and table is not None else None
-
-
-def _functions(lines: list[bytes]) -> tuple[list[bytes], array[int]]:
-    """Return those lines of kallsyms that show functions, and their addresses."""
-    found = [line for line in lines if line[ADDRESS_DIGITS : ADDRESS_DIGITS + 3] in FUNCTIONS]
-    if (starts := _addresses(found)) is None:
-        found = [line for line in found if ADDRESS.match(line)]
-        starts = _addresses(found) or array("Q")
-    return found, starts
-
-
-def _addresses(lines: Sequence[bytes]) -> array[int] | None:
-    """Return the addresses that lines begin with; None if one does not begin with `ADDRESS_DIGITS` digits."""
-    try:
-        raw = bytes.fromhex(b"".join([line[:ADDRESS_DIGITS] for line in lines]).decode("latin-1"))
-    except ValueError:
-        return None
-    found = array("Q")
-    if len(raw) != len(lines) * found.itemsize:
-        return None  # it skips spaces
-    found.frombytes(raw)
-    if sys.byteorder == "little":
-        found.byteswap()
-    return found
