@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from machine import Machine
 from patience import Deadline
-from pinchpoint.host.procfs import read_mounts
+from pinchpoint.host.procfs import parse_mounts, read_mounts
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, NotPresent
 from pinchpoint.probes.cgroups import Cgroups
@@ -391,7 +391,7 @@ def limited_group(this_host: Host) -> Iterator[Path]:
     """Make a cgroup on this machine that may use a fifth of a CPU."""
     if os.geteuid() != 0:
         pytest.skip("only root may make a cgroup with a quota")
-    for mount in read_mounts(this_host.procfs):
+    for mount in parse_mounts(read_mounts(this_host.procfs)):
         directory = Path(mount.point, f"pinchpoint-test-{os.getpid()}")
         unified = mount.fstype == "cgroup2"
         if not unified and (mount.fstype != "cgroup" or "cpu" not in mount.options):
@@ -454,7 +454,7 @@ def slow_group(this_host: Host, disk_path: Path) -> Iterator[Path]:
         device = (this_host.sysfs / "block" / disk / "dev").read_text().strip()
     except OSError:
         pytest.skip(f"{disk_path} is not on a disk")
-    for mount in read_mounts(this_host.procfs):
+    for mount in parse_mounts(read_mounts(this_host.procfs)):
         directory = Path(mount.point, f"pinchpoint-test-io-{os.getpid()}")
         unified = mount.fstype == "cgroup2"
         if not unified and (mount.fstype != "cgroup" or "blkio" not in mount.options):

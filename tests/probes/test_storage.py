@@ -18,8 +18,8 @@ from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host
 from pinchpoint.probes.storage import (
     KEEP_DISK_SECONDS,
+    LONGEST_FILES_INTERVAL_SECONDS,
     MAX_FILES_PER_SAMPLE,
-    OSD_FILES_INTERVAL_SECONDS,
     Storage,
     whole_disk,
 )
@@ -224,10 +224,33 @@ def test_an_osd_is_looked_at_seldom_and_its_devices_stay(files: Files) -> None:
     files.machine.opens(50, 6, "/data/db", mount=30)
 
     assert files.found(2.0) == {("osd.3", "loop3", "loop3")}
-    assert files.found(1.0 + OSD_FILES_INTERVAL_SECONDS) == {
+    assert files.found(1.0 + LONGEST_FILES_INTERVAL_SECONDS) == {
         ("osd.3", "loop3", "loop3"),
         ("osd.3", "nvme0n1", "nvme0n1"),
     }
+
+
+@pytest.mark.parametrize(("processes", "interval"), [(1, 1), (4, 1), (8, 2), (400, 10)])
+def test_of_many_processes_each_is_looked_at_more_rarely(files: Files, processes: int, interval: int) -> None:
+    for pid in range(50, 50 + processes):
+        files.process(pid, "fio")
+    assert files.found(1.0) == set()
+    files.machine.opens(50, 5, "/data/file", mount=30)
+
+    assert [bool(files.found(1.0 + second)) for second in range(1, 12)] == [
+        second >= interval for second in range(1, 12)
+    ]
+
+
+def test_another_users_processes_delay_no_look_at_ours(files: Files) -> None:
+    for pid in range(50, 90):
+        files.process(pid, "fio")
+        files.machine.process(pid, "fio", uid=1000)
+    files.process(90, "ior")
+    assert files.found(1.0) == set()
+    files.machine.opens(90, 5, "/data/file", mount=30)
+
+    assert files.found(2.0) == {("ior", "nvme0n1", "nvme0n1")}
 
 
 def test_an_osd_rotates_if_one_of_its_disks_does(files: Files) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import msgspec
 
-from pinchpoint.host.procfs import FormatError, Mount, decode, read_bytes, read_mounts
+from pinchpoint.host.procfs import FormatError, Mount, decode, parse_mounts, read_bytes, read_mounts
 from pinchpoint.host.sysfs import read_int
 from pinchpoint.units import MICROSECONDS_PER_SECOND, NANOSECONDS_PER_SECOND
 
@@ -241,10 +242,16 @@ class Hierarchy(msgspec.Struct, frozen=True):
         return [self.directory / parent for parent in (inner, *inner.parents)]
 
 
-def find_hierarchies(procfs: Path, sysfs: Path, rootfs: Path) -> list[Hierarchy]:
+def find_hierarchies(procfs: Path, sysfs: Path, rootfs: Path) -> tuple[Hierarchy, ...]:
     """Return the trees that limit CPU, memory or block I/O, each once."""
+    return _hierarchies(read_mounts(procfs), sysfs, rootfs)
+
+
+@lru_cache(1)
+def _hierarchies(table: bytes, sysfs: Path, rootfs: Path) -> tuple[Hierarchy, ...]:
+    """Return the trees in a mount table, which hardly ever changes."""
     found: dict[frozenset[str], Hierarchy] = {}
-    for mount in read_mounts(procfs):
+    for mount in parse_mounts(table):
         if mount.fstype == "cgroup2":
             controllers = frozenset({""})
         elif mount.fstype == "cgroup":
@@ -254,7 +261,7 @@ def find_hierarchies(procfs: Path, sysfs: Path, rootfs: Path) -> list[Hierarchy]
         if controllers and controllers not in found:
             directory = _visible(mount, sysfs, rootfs)
             found[controllers] = Hierarchy(controllers, directory, PurePosixPath(mount.root))
-    return list(found.values())
+    return tuple(found.values())
 
 
 def _visible(mount: Mount, sysfs: Path, rootfs: Path) -> Path:

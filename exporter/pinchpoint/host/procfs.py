@@ -390,11 +390,11 @@ def _unescape(raw: bytes) -> str:
     return decode(re.sub(rb"\\([0-3][0-7]{2})", lambda found: bytes((int(found[1], 8),)), raw))
 
 
-def read_mounts(procfs: Path) -> list[Mount]:
-    """Return the host's mounts as its first process sees them or, where that may not be read, as we do."""
+def read_mounts(procfs: Path) -> bytes:
+    """Return the host's mount table as its first process sees it or, where that may not be read, as we do."""
     for name in ("1/mountinfo", "self/mountinfo", "mounts"):
         try:
-            return parse_mounts(read_bytes(procfs / name))
+            return read_bytes(procfs / name)
         except OSError:
             continue
-    return []
+    return b""

@@ -188,7 +188,7 @@ class Cgroups(Probe):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._hierarchies: list[Hierarchy] = []
+        self._hierarchies: tuple[Hierarchy, ...] = ()
         self._looked = self._last = float("-inf")
         self._placed: dict[tuple[int, int], tuple[str, _Place]] = {}
         self._places: dict[bytes, _Place] = {}

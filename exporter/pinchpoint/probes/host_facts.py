@@ -31,6 +31,7 @@ from pinchpoint.host.procfs import (
     decode,
     parse_cpu_list,
     parse_cpus_allowed,
+    parse_mounts,
     read_bytes,
     read_mounts,
 )
@@ -348,7 +349,7 @@ class HostFacts(Probe):
         yield "mtu", self._mtu()
         yield from self._networks()
         yield "mtu_members", self._smaller_members()
-        yield from mount_facts(read_mounts(procfs))
+        yield from mount_facts(parse_mounts(read_mounts(procfs)))
         for knob in KNOBS:
             yield knob, read_text(procfs.joinpath("sys", *knob.split(".")))
 

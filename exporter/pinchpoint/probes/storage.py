@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -28,8 +29,11 @@ from pinchpoint.waits.datafiles import MOUNTS_INTERVAL_SECONDS
 __all__ = ["Backing", "Storage", "whole_disk"]
 
 OSD = "ceph-osd"
-OSD_FILES_INTERVAL_SECONDS = 10.0
+LONGEST_FILES_INTERVAL_SECONDS = 10.0
 """Seconds between two looks at an OSD's files: it keeps its devices, and may have thousands of sockets."""
+LOOKS_PER_SECOND = 4.0
+"""Looks at the processes of a user's benchmarks: with more than so many each is looked at more rarely, down to an OSD's
+interval. They work on the same file systems, and one that is new is looked at at once."""
 MAX_FILES_PER_SAMPLE = 2048
 """Open files that are looked at in one sample, 1 to 5 us each, of trusted users' processes, and of others; the rest
 follows in the next ones."""
@@ -126,13 +130,17 @@ class Storage(Probe):
         self._tables = {
             name: table for name, table in self._tables.items() if now - table.read < MOUNTS_INTERVAL_SECONDS
         }
+        numbers = Counter(user_of(process.owner) for process in processes.values() if process.class_ == BENCHMARK)
         left = dict.fromkeys((True, False), MAX_FILES_PER_SAMPLE)
         refused: PermissionError | None = None
         allowed = False
         for key, process in sorted(processes.items(), key=lambda item: self._looked.get(item[0], float("-inf"))):
-            if process.class_ == OSD and now - self._looked.get(key, float("-inf")) < OSD_FILES_INTERVAL_SECONDS:
+            user = user_of(process.owner)
+            every = float("inf") if process.class_ == OSD else numbers[user] / LOOKS_PER_SECOND
+            every = min(every, LONGEST_FILES_INTERVAL_SECONDS) - (self.interval or 0.0) / 2
+            if now - self._looked.get(key, float("-inf")) < every:
                 continue
-            trusted = user_of(process.owner) is None
+            trusted = user is None
             if left[trusted] <= 0:
                 continue
             try:
