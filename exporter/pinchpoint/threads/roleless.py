@@ -109,7 +109,7 @@ class UnknownThreads:
         self._ask = name
         self._used: dict[Hot, tuple[int, int]] = {}
         self._samples: deque[tuple[float, dict[Hot, int]]] = deque()
-        self._span = self._seen = 0.0
+        self._span = self._seen = self._now = 0.0
         self._totals: dict[Hot, int] = {}
         """Nanoseconds by thread, over `_samples`."""
         self._names: dict[Hot, tuple[str, Name]] = {}
@@ -130,6 +130,7 @@ class UnknownThreads:
         """End the sample at `now`, `elapsed` seconds after the last one."""
         used, self._used = self._used, {}
         self._seen += elapsed
+        self._now = now
         if not used and not self._samples:
             return
         least = MIN_THREAD_SHARE * elapsed / SECONDS_PER_NANOSECOND
@@ -138,7 +139,6 @@ class UnknownThreads:
         for busiest in self._busiest(sums, 1):
             run, wait = used[busiest]
             self.resource.add(elapsed, (run + wait) * SECONDS_PER_NANOSECOND, runqueue=wait * SECONDS_PER_NANOSECOND)
-        self._choose(now)
         if not self._totals:
             self._samples.clear()
             self._span = 0.0
@@ -183,17 +183,17 @@ class UnknownThreads:
             self._names[thread] = thread.task.comm, name
         return name
 
-    def _choose(self, now: float) -> None:
-        """Choose the threads whose names are shown."""
+    def _choose(self) -> None:
+        """Choose the threads whose names are shown now."""
         hot = {thread: used for thread, used in self._totals.items() if self._share(thread) >= MIN_NAMED_SHARE}
         pools = set()
         for thread in [*self._busiest(hot, MAX_ASKED_NAMES)] if self._seen >= MIN_SEEN_SECONDS else ():
             name = self._names[thread][1]
             if name.pool not in pools:
                 pools.add(name.pool)
-                self._offer(now, name, thread)
+                self._offer(name, thread)
 
-    def _offer(self, now: float, name: Name, thread: Hot) -> None:
+    def _offer(self, name: Name, thread: Hot) -> None:
         """Show the busiest thread of a pool, if there is room for it or it is clearly busier than one that is shown."""
         shown = self._shown.get(name.pool)
         if shown is None and len(self._shown) < MAX_UNKNOWN_NAMES:
@@ -203,12 +203,12 @@ class UnknownThreads:
         mine = self._share(rival.thread)
         if name == rival.name:
             rival.thread = thread  # of two with one name the busier one counts
-        elif now - self._changed >= MIN_RENAME_INTERVAL_SECONDS and (
+        elif self._now - self._changed >= MIN_RENAME_INTERVAL_SECONDS and (
             mine < MIN_NAMED_SHARE or self._share(thread) >= mine + MIN_LEAD_SHARE
         ):
             del self._shown[rival.name.pool]
             self._shown[name.pool] = _Shown(name, thread)
-            self._changed = now
+            self._changed = self._now
 
     def _share(self, thread: Hot) -> float:
         # The time before the first sample is unknown, not idle.
@@ -218,6 +218,7 @@ class UnknownThreads:
     def points(self) -> Iterator[Point]:
         """Yield the integrals of the busiest thread, and the names of those that were busiest over the last seconds."""
         yield from resources.points((self.resource,))
+        self._choose()
         for one in self._shown.values():
             if (share := self._share(one.thread)) >= MIN_NAMED_SHARE:
                 yield UNKNOWN_THREAD_BUSY_RATIO.point(share, *one.name)
