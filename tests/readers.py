@@ -59,6 +59,7 @@ from pinchpoint.host.cgroupfs import (
     parse_cgroup,
     parse_cpu_max,
     parse_cpu_stat,
+    parse_hierarchies,
     parse_io_max,
     parse_io_stat,
     parse_memory_events,
@@ -408,6 +409,8 @@ def mounts(raw: bytes) -> object:
     for mount in found:
         printable([mount.source, mount.device])
         counts([mount.number or 0])
+    for hierarchy in parse_hierarchies(raw, Path("/sys"), Path("/")):
+        printable(map(str, hierarchy.chain({"": "/", "cpu": "/", "memory": "/", "blkio": "/"})))
     return found
 
 

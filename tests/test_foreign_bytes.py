@@ -44,6 +44,7 @@ NOT_FOREIGN = {
     "host.netlink.Netlink._dump": "a request that we make; the answers are for the parser that it is given",
     "host.netlink.Netlink.dump": "a request that we make",
     "judge.targets.parse_targets": "the administrator's list; its tests try any text",
+    "profile.kernel._function": "a name that the kernel prints, which `procfs.decode` makes printable",
     "profile.perf_events._perf_event_open": "attributes that we make",
     "report.pprof._message": "a file that we write",
     "session.store._replace": "a record that we write",

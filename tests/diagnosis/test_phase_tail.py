@@ -134,7 +134,7 @@ def test_a_result_that_is_not_what_ior_printed_is_reported() -> None:
 
 
 def test_a_phase_without_stonewall_ends_with_its_slowest_rank() -> None:
-    known = PhaseDetail("mdtest_hard_stat", ranks=rank_times([60.0, 60.0, 60.0, 100.0], None, {}))
+    known = PhaseDetail("mdtest_hard_stat", ranks=rank_times(dict(enumerate([60.0, 60.0, 60.0, 100.0])), None, {}))
 
     tail = tail_of(known, mark("mdtest_hard_stat", 7000.0))
 
@@ -168,7 +168,7 @@ def test_without_known_tails_there_is_no_other_score() -> None:
     ],
 )
 def test_a_rank_is_slow_by_a_robust_test(seconds: list[float], named: bool) -> None:
-    ranks = rank_times(seconds, None, {})
+    ranks = rank_times(dict(enumerate(seconds)), None, {})
 
     assert ranks is not None
     assert bool(slow_words(ranks)) == named
@@ -177,7 +177,7 @@ def test_a_rank_is_slow_by_a_robust_test(seconds: list[float], named: bool) -> N
 @given(st.integers(2, 40), st.randoms())
 def test_even_ranks_name_nobody(count: int, random: object) -> None:
     noise = [100 + 2 * (random.random() - 0.5) for _ in range(count)]  # type: ignore[attr-defined]
-    ranks = rank_times(noise, Nodes(2, max(1, count // 2)), {})
+    ranks = rank_times(dict(enumerate(noise)), Nodes(2, max(1, count // 2)), {})
 
     assert ranks is not None
     assert slow_words(ranks) == []
@@ -310,7 +310,7 @@ def test_the_range_of_a_score_without_tails_is_that_of_the_costs() -> None:
 
 
 def test_a_slow_rank_and_node_with_a_name_have_it_in_words() -> None:
-    ranks = rank_times([100.0] * 12 + [200.0] * 4, Nodes(4, 4), {0: "a", 4: "b", 8: "c", 12: "d"})
+    ranks = rank_times(dict(enumerate([100.0] * 12 + [200.0] * 4)), Nodes(4, 4), {0: "a", 4: "b", 8: "c", 12: "d"})
 
     assert ranks is not None
     assert slow_words(ranks)[-1] == "slow: d (200.0 s); the median of 4 nodes is 100.0 s"

@@ -28,6 +28,7 @@ __all__ = ["Nodes", "PhaseDetail", "PhaseText", "RankTable", "RankTimes", "SlowN
 
 MAX_RANKS = 1 << 20
 """Ranks whose times are kept; the list's largest run has 263,000."""
+NO_TIME = array("d", [math.nan])
 MAX_DETAIL_LINE_CHARACTERS = 2048
 """Part of a line that is searched, in characters."""
 MAX_WALL_SECONDS = 10**6 - 1
@@ -350,8 +351,10 @@ class RankTable:
     """
 
     def __init__(self, phase: str) -> None:
-        self.seconds = array("d")
-        """By rank, in seconds; NaN for a rank without a row."""
+        self._ranks = array("I")
+        """Ranks that have a time, in the order of their rows."""
+        self._seconds = array("d")
+        """By rank; NaN for a rank without a time."""
         self.rows = 0
         self.foreign = 0
         """Lines that are not rows of the table."""
@@ -373,6 +376,11 @@ class RankTable:
     def known(self) -> bool:
         """Whether the table has a header that is understood."""
         return self._rank >= 0
+
+    @property
+    def seconds(self) -> Mapping[int, float]:
+        """The time of each rank that has one."""
+        return {rank: self._seconds[rank] for rank in sorted(self._ranks)}
 
     def feed(self, data: bytes) -> None:
         """Take in the next bytes."""
@@ -437,10 +445,11 @@ class RankTable:
             self.searching.append(searching)
         if seconds is None:
             return
-        if rank >= len(self.seconds):
-            self.seconds.extend([math.nan] * (rank + 1 - len(self.seconds)))
-        if math.isnan(self.seconds[rank]):
-            self.seconds[rank] = seconds
+        if rank >= len(self._seconds):
+            self._seconds.extend(NO_TIME * (rank + 1 - len(self._seconds)))
+        if math.isnan(self._seconds[rank]):
+            self._seconds[rank] = seconds
+            self._ranks.append(rank)
         else:
             self.twice += 1
 
@@ -456,14 +465,14 @@ class RankTable:
             yield f"{name}: {self.twice} ranks have several rows; the first one counts"
         if self.cut:
             yield f"{name}: only the first {MAX_RANKS} ranks are read"
-        ranks = sum(not math.isnan(value) for value in self.seconds) if self._time >= 0 else self.rows
+        ranks = len(self._ranks) if self._time >= 0 else self.rows
         if tasks is not None and ranks != tasks:
             yield f"{name}: it has {ranks} ranks, the run has {tasks}"
 
 
-def rank_times(seconds: Sequence[float], nodes: Nodes | None, hosts: Mapping[int, str]) -> RankTimes | None:
-    """Return the spread of the ranks' times, None for fewer than two ranks. `seconds` is by rank, NaN if not known."""
-    known = [(value, rank) for rank, value in enumerate(seconds) if not math.isnan(value)]
+def rank_times(seconds: Mapping[int, float], nodes: Nodes | None, hosts: Mapping[int, str]) -> RankTimes | None:
+    """Return the spread of the ranks' times, None for fewer than two ranks. `seconds` is by rank."""
+    known = [(value, rank) for rank, value in seconds.items()]
     if len(known) < 2:
         return None
     values = sorted(value for value, _ in known)

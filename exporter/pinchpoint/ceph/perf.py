@@ -115,4 +115,5 @@ def _text(raw: msgspec.Raw) -> str | None:
 
 
 def _number(found: object) -> float | None:
-    return found if isinstance(found, int | float) and abs(found) <= MAX_COUNTER else None
+    # No counter is negative: they are unsigned (PerfCounters::dump_formatted_generic, src/common/perf_counters.cc).
+    return found if isinstance(found, int | float) and 0 <= found <= MAX_COUNTER else None

@@ -32,6 +32,7 @@ __all__ = [
     "parse_cgroup",
     "parse_cpu_max",
     "parse_cpu_stat",
+    "parse_hierarchies",
     "parse_io_max",
     "parse_io_stat",
     "parse_memory_events",
@@ -244,11 +245,11 @@ class Hierarchy(msgspec.Struct, frozen=True):
 
 def find_hierarchies(procfs: Path, sysfs: Path, rootfs: Path) -> tuple[Hierarchy, ...]:
     """Return the trees that limit CPU, memory or block I/O, each once."""
-    return _hierarchies(read_mounts(procfs), sysfs, rootfs)
+    return parse_hierarchies(read_mounts(procfs), sysfs, rootfs)
 
 
 @lru_cache(1)
-def _hierarchies(table: bytes, sysfs: Path, rootfs: Path) -> tuple[Hierarchy, ...]:
+def parse_hierarchies(table: bytes, sysfs: Path, rootfs: Path) -> tuple[Hierarchy, ...]:
     """Return the trees in a mount table, which hardly ever changes."""
     found: dict[frozenset[str], Hierarchy] = {}
     for mount in parse_mounts(table):
