@@ -15,6 +15,7 @@ import pytest
 
 from machine import Machine
 from patience import Stopwatch, patience
+from pinchpoint import sampler as sampler_module
 from pinchpoint.activity import HOLD_SECONDS, Activity
 from pinchpoint.build import HostSampler, local_sampler
 from pinchpoint.config import Config
@@ -697,6 +698,64 @@ def test_a_probe_that_hung_and_goes_on_is_sampled_again_and_no_other_is_sampled_
         sampler.stop()
 
     assert at_once == []
+
+
+def test_a_probe_that_hung_returns_to_the_thread_of_the_others_when_it_is_quick_again(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampler_module, "APART_SECONDS", 0.2)
+    releases = [threading.Event(), threading.Event()]
+    threads: dict[str, int] = {}
+
+    def work(name: str) -> None:
+        threads[name] = threading.get_ident()
+
+    def hang(name: str, release: threading.Event) -> Callable[[], None]:
+        def once() -> None:
+            release.wait(60)
+            work(name)
+
+        return once
+
+    good = fake(machine, "good", lambda: work("good"), interval=0.02)
+    hung = [fake(machine, f"hangs{n}", hang(f"hangs{n}", one), interval=0.02) for n, one in enumerate(releases)]
+    sampler = Sampler([hung[0], good, hung[1]])
+    sampler.start()
+    try:
+        for _ in range(2):
+            threads.clear()
+            good.times.clear()
+            assert until(10, lambda: len(good.times) > 10, 0.01)
+            assert threads.keys() == {"good"}
+            for release in releases:
+                release.set()
+            assert until(10, lambda: len(threads) == 3 and len(set(threads.values())) == 1, 0.01)
+            assert until(10, lambda: len([thread for thread in sampler._threads if thread.is_alive()]) == 2, 0.01)
+            for release in releases:
+                release.clear()
+    finally:
+        for release in releases:
+            release.set()
+        sampler.stop()
+
+
+def test_a_probe_that_hangs_again_and_again_keeps_its_thread(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampler_module, "MAX_BLOCKING_SECONDS", 0.05)
+    threads: set[int] = set()
+
+    def work() -> None:
+        threads.add(threading.get_ident())
+        time.sleep(0.1)
+
+    slow, good = fake(machine, "slow", work, interval=0.02), fake(machine, "good", interval=0.02)
+    sampler = Sampler([slow, good])
+    sampler.start()
+    try:
+        assert until(20, lambda: len(slow.times) > 10, 0.01)
+    finally:
+        sampler.stop()
+
+    assert len(threads) == 1
 
 
 def test_an_exposition_waits_for_a_first_sample_that_ends_soon_and_is_a_success(machine: Machine) -> None:

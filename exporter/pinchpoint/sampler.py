@@ -3,7 +3,8 @@
 Fast probes share one thread, which asks for a real-time priority: on a full host a sampler at nice 0 loses half of
 its samples (measured: 43 to 55 % taken, SCHED_FIFO 99 %). The others share a thread too, since waking another thread
 costs as much as a sample (cold caches, the interpreter's lock); only an urgent probe has its own. A probe that blocks
-in the kernel keeps its thread and the rest continue in a new one, so that it blinds only itself.
+in the kernel keeps its thread and the rest continue in a new one, so that it blinds only itself; when it has been quick
+for a while, it returns to them.
 
 While nothing happens on the host, probes are sampled at their rest intervals. CPU time and busy time lose nothing by
 that, since they are sums over all the time that has passed; what is full for less than an interval shows as busy only.
@@ -52,6 +53,8 @@ STOP_TIMEOUT_SECONDS = 0.3
 MAX_BLOCKING_SECONDS = 0.25
 """Seconds that one sample may block its thread before the other probes move to a new one. Checked at this
 interval, so at worst after twice as long; on a host at rest every `MAX_PAUSE_SECONDS`."""
+APART_SECONDS = 10.0
+"""Seconds after its last long sample at which a probe that hung shares a thread again: a full host delays any of them."""
 THREAD_OFFSET_SECONDS = 0.004
 """Offset in seconds at which each thread samples after the previous one, starting with the fast one.
 
@@ -143,6 +146,10 @@ class _Lane(msgspec.Struct, eq=False):
     behind: float = 0.0
     """Seconds by which its samples are later than those of the first lane."""
     resting: bool = False
+    watched: bool = False
+    """Whether a thread watches whether a probe hangs."""
+    apart: float | None = None
+    """When its probe, which once hung, had its last long sample, in monotonic seconds; None if it never did."""
 
     @property
     def due(self) -> float:
@@ -184,6 +191,9 @@ class Sampler:
         self._priority = ("other", "not started")
         self._stop = Event()
         self._threads: list[Thread] = []
+        self._beginning = Lock()
+        self._shared = _Lane([])
+        """The lane of all probes that are neither fast nor urgent, and don't hang."""
         self._dropped = 0
         self._dropped_lock = Lock()
         """Scrapes are answered in threads of their own."""
@@ -208,7 +218,10 @@ class Sampler:
         try:
             for place, (name, entries) in enumerate([*lanes, ("probes", shared)]):
                 if entries:
-                    self._begin(name, self._run, _Lane(entries, beats=beats, behind=place * THREAD_OFFSET_SECONDS))
+                    lane = _Lane(entries, beats=beats, behind=place * THREAD_OFFSET_SECONDS)
+                    if entries is shared:
+                        self._shared = lane
+                    self._begin(name, self._run, lane)
                     beats = False
         except RuntimeError:
             self.stop()
@@ -216,8 +229,9 @@ class Sampler:
 
     def _begin(self, name: str, target: Callable[..., None], *arguments: object) -> None:
         thread = NamedThread(target=target, args=arguments, name=name, daemon=True)
-        thread.start()
-        self._threads.append(thread)
+        with self._beginning:
+            thread.start()
+            self._threads = [*filter(Thread.is_alive, self._threads), thread]
 
     def stop(self) -> None:
         """End the threads; one that hangs in the kernel is left behind and ends with the process."""
@@ -237,17 +251,43 @@ class Sampler:
         elif lane.entries[0].probe.urgent:
             self._ask_priority()
         elif len(lane.entries) > 1:
-            try:
-                self._begin("probes-watch", self._watch, lane)
-            except RuntimeError as error:
-                log.warning("%s: a probe that hangs will hold up the others", error)
+            with lane.lock:
+                self._watched(lane)
         self._step(lane)
         for entry in lane.entries:
             entry.due += lane.behind
-        while not self._ended(lane):
+        while not self._returned(lane) and not self._ended(lane):
             self._step(lane)
             if lane.beats:
                 self._beat()
+
+    def _watched(self, lane: _Lane) -> bool:
+        """Watch over a lane, whose lock is held; return whether that is possible."""
+        if not lane.watched:
+            try:
+                self._begin("probes-watch", self._watch, lane)
+                lane.watched = True
+            except RuntimeError as error:
+                log.warning("%s: a probe that hangs will hold up the others", error)
+        return lane.watched
+
+    def _returned(self, lane: _Lane) -> bool:
+        """Return whether the probe of a lane was given back to the shared lane, since it no longer hangs."""
+        if lane.apart is None:
+            return False
+        now = self._clock()
+        if any(entry.duration >= MAX_BLOCKING_SECONDS for entry in lane.entries):
+            lane.apart = now
+        if now - lane.apart < APART_SECONDS:
+            return False
+        shared = self._shared
+        with shared.lock:
+            # If it is another one by now, a probe hangs.
+            if shared is not self._shared or not self._watched(shared):
+                return False
+            shared.entries = [*shared.entries, *lane.entries]
+        self._bell.wake()
+        return True
 
     def _ended(self, lane: _Lane) -> bool:
         """Wait for the next sample of a lane; return whether the sampler was stopped meanwhile."""
@@ -269,16 +309,18 @@ class Sampler:
             with lane.lock:
                 now = self._clock()
                 hangs = [entry for entry in lane.entries if now - entry.began >= MAX_BLOCKING_SECONDS]
-                if hangs:
-                    remaining = [entry for entry in lane.entries if entry not in hangs]
-                    others = _Lane(remaining, beats=lane.beats, resting=lane.resting)
-                    try:
-                        self._begin("probes", self._run, others)
-                    except RuntimeError as error:
-                        log.warning("%s: probes wait for %s", error, hangs[0].probe.name)
-                        continue
-                    lane.entries, lane.beats = hangs, False
-                    return
+                remaining = [entry for entry in lane.entries if entry not in hangs]
+                if not hangs or not remaining:
+                    continue
+                self._shared = others = _Lane(remaining, beats=lane.beats, resting=lane.resting)
+                try:
+                    self._begin("probes", self._run, others)
+                except RuntimeError as error:
+                    self._shared = lane
+                    log.warning("%s: probes wait for %s", error, hangs[0].probe.name)
+                    continue
+                lane.entries, lane.beats, lane.apart = hangs, False, now
+                return
 
     def hold_full_rate(self, seconds: float) -> None:
         """Sample at the full rate for the next `seconds`, whatever happens."""
