@@ -54,7 +54,7 @@ MAX_BLOCKING_SECONDS = 0.25
 """Seconds that one sample may block its thread before the other probes move to a new one. Checked at this
 interval, so at worst after twice as long; on a host at rest every `MAX_PAUSE_SECONDS`."""
 APART_SECONDS = 10.0
-"""Seconds after its last long sample at which a probe that hung shares a thread again: a full host delays any of them."""
+"""Seconds after its last long sample at which a probe that hung shares a thread again: a full host delays any."""
 THREAD_OFFSET_SECONDS = 0.004
 """Offset in seconds at which each thread samples after the previous one, starting with the fast one.
 
