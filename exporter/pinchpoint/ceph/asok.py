@@ -90,12 +90,17 @@ class Question(NamedTuple):
     @property
     def key(self) -> str:
         """Return the command as an operator types it: ``config get fsid``, ``perf dump objecter op_active``."""
-        return " ".join(word for word in (self.prefix, self.var, self.logger, self.counter) if word)
+        return _key(self)
 
     @property
     def request(self) -> bytes:
         """Return what is sent. Raises ValueError for a command that could wait for a lock."""
         return _request(self)
+
+
+@lru_cache(maxsize=256)
+def _key(question: Question) -> str:
+    return " ".join(word for word in (question.prefix, question.var, question.logger, question.counter) if word)
 
 
 @lru_cache(maxsize=256)

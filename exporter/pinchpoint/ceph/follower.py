@@ -187,6 +187,8 @@ class Follower:
     def _finish(self, conversation: Conversation, deadline: float) -> Awaiting[bytes | None]:
         """Return the answer, None where this release does not know the question."""
         try:
+            # It has only just been asked: no answer is there yet.
+            yield Awaited(conversation.fileno(), deadline)
             while (answer := conversation.received()) is None:
                 if time.monotonic() >= deadline:
                     raise SilentError("no complete answer in time")
