@@ -1,8 +1,9 @@
 """Whether the exporter and the judge stay as large as they are: the section "soak" of the page.
 
 Both run beside churn: threads, processes, benchmarks, runs and daemons start and end all the time, and both are scraped
-every 2 s. A line is fitted to their memory, descriptors and threads after a warm-up. A goal is met only if growth is
-ruled out: if the upper 95 % bound of the line's slope is below the limit.
+every 2 s. A line is fitted to their memory, descriptors and threads after a warm-up: to the least in each twentieth of
+the time, since what is freed again is no growth. A goal is met only if growth is ruled out: if the upper 95 % bound of
+the line's slope is below the limit.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ INTERVAL = 2.0
 WARM_UP = KEEP_ENDED_SECONDS + 1500
 """Seconds until ended runs are forgotten as fast as new ones come, and allocators have met the most that is needed."""
 BLOCKS = 20
-"""Parts into which the readings are divided: neighbouring readings depend on each other, means of parts hardly do.
+"""Parts into which the readings are divided: neighbouring readings depend on each other, the least of parts hardly do.
 
 In half an hour a part is as long as the churn takes to come again, so that parts have the same churn.
 """
@@ -97,9 +98,9 @@ def growth(seconds: Sequence[float], values: Sequence[float]) -> Growth:
 
     parts = [slice(len(values) * part // BLOCKS, len(values) * (part + 1) // BLOCKS) for part in range(BLOCKS)]
     hours = [statistics.fmean(seconds[part]) / HOUR for part in parts]
-    means = [statistics.fmean(values[part]) for part in parts]
-    slope, start = statistics.linear_regression(hours, means)
-    squares = sum((value - start - slope * hour) ** 2 for hour, value in zip(hours, means, strict=True))
+    least = [min(values[part]) for part in parts]
+    slope, start = statistics.linear_regression(hours, least)
+    squares = sum((value - start - slope * hour) ** 2 for hour, value in zip(hours, least, strict=True))
     # The standard error of a slope; scipy's linregress has none for values that are all the same.
     error = math.sqrt(squares / (BLOCKS - 2) / (BLOCKS * statistics.pvariance(hours)))
     return Growth(slope, slope + float(stats.t.ppf(0.95, BLOCKS - 2)) * error)

@@ -40,6 +40,10 @@ def test_noise_is_not_growth() -> None:
     assert growth(TIMES, [36.0 + generator.gauss(0, 0.05) for _ in TIMES]).upper < 0.1
 
 
+def test_what_is_taken_and_freed_again_is_not_growth() -> None:
+    assert growth(TIMES, [36.0 + (number % 30 < 20) * number / 100 for number in range(len(TIMES))]) == (0.0, 0.0)
+
+
 def test_memory_that_comes_and_goes_slowly_leaves_growth_possible() -> None:
     """Its readings depend on each other: 900 of them say no more than a few."""
     assert growth(TIMES, walk([0.2, -0.2, -0.2, 0.2])).upper > 0.1
