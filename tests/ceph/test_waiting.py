@@ -17,6 +17,7 @@ from pinchpoint.ceph import follower
 from pinchpoint.ceph.waiting import (
     BLIND_AFTER_SECONDS,
     MAX_LOOKS_PER_SECOND,
+    SUMS,
     ClientWaits,
     LibraryReader,
     Looked,
@@ -70,6 +71,47 @@ def test_sums_of_latencies_are_taken_as_they_are() -> None:
 
 def test_a_client_without_a_counter_says_nothing_of_it() -> None:
     assert take(LibraryReader(), {}, {"client": {}}) == Looked()
+
+
+def answers(**given: Any) -> dict[str, bytes]:
+    """Return the answer of a client with libcephfs to the question for its sums."""
+    return {SUMS.key: json.dumps(dump(**given)).encode()}
+
+
+@pytest.mark.parametrize(
+    ("make", "done", "wanted"),
+    [
+        (LibraryReader, {"lat": 0.5}, False),
+        (LibraryReader, {"lat": 0.4}, True),
+        (LibraryReader, {"data": 0.5}, True),
+        (MountReader, {"lat": 0.1}, False),
+        (MountReader, {"data": 0.1}, False),
+        (MountReader, {}, True),
+    ],
+)
+def test_operations_in_flight_are_asked_for_while_sums_do_not_say_what_a_client_waits_for(
+    make: type[WaitReader], done: dict[str, float], wanted: bool
+) -> None:
+    reader = make()
+    reader.take(0.0, answers())
+    assert reader.wants(make.in_flight)
+    reader.take(0.5, answers(**done))
+
+    assert reader.wants(make.in_flight) == wanted
+    assert all(reader.wants(question) for question in make.questions if question is not make.in_flight)
+    reader.take(0.6, {})
+    assert reader.wants(make.in_flight) == wanted
+    reader.take(1.0, answers(**done))
+    assert reader.wants(make.in_flight), "its sums stand still"
+
+
+def test_operations_in_flight_are_asked_for_again_when_a_client_has_unmounted() -> None:
+    reader = LibraryReader()
+    reader.take(0.0, answers())
+    reader.take(0.5, answers(lat=0.5))
+    reader.take(1.0, {SUMS.key: b"{}"})
+
+    assert reader.wants(LibraryReader.in_flight)
 
 
 def test_the_answers_of_a_real_client_have_every_counter_that_is_asked_for() -> None:

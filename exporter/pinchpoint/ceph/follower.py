@@ -86,6 +86,10 @@ class DaemonReader(ABC):
     interval = ROUND_INTERVAL_SECONDS
     """Seconds between two rounds of questions."""
 
+    def wants(self, question: Question) -> bool:
+        """Return whether the answer to a question that is due would say anything."""
+        return True
+
     @abstractmethod
     def take(self, now: float, answers: Mapping[str, bytes]) -> None:
         """Take the answers of one round, JSON by the question's key; `now` is a monotonic time in seconds.
@@ -172,7 +176,7 @@ class Follower:
             yield from self._finish(self._waiting, deadline)
         asked = False
         for question, due in self._due.items():
-            if now < due:
+            if now < due or not self.reader.wants(question):
                 continue
             self._answers.pop(question.key, None)
             if asked and time.monotonic() > now + ROUND_TIMEOUT_SECONDS / 2:

@@ -8,6 +8,7 @@ answered yet. Asked for one counter, ``perf dump`` answers in 44 bytes.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar, NamedTuple
@@ -20,13 +21,16 @@ from pinchpoint.model import Point
 from pinchpoint.threads.processes import Process
 from pinchpoint.threads.roles import BENCHMARK
 
-__all__ = ["BLIND_AFTER_SECONDS", "ClientWaits", "LibraryReader", "Looked", "MountReader", "WaitReader"]
+__all__ = ["BLIND_AFTER_SECONDS", "SUMS", "ClientWaits", "LibraryReader", "Looked", "MountReader", "WaitReader"]
 
 MIN_LOOK_INTERVAL_SECONDS = 0.2
 """Seconds between two looks at the operations in flight of one client."""
 MAX_LOOKS_PER_SECOND = 16.0
 """Looks at all clients of a host in a second, 0.5 ms of CPU each on a full host (`bench/live_cost.py`); with many
 clients each is looked at more rarely."""
+MIN_EXPLAINED_SHARE = 0.9
+"""Share of a process' time from which requests to MDSs explain what it waits for: what is in flight to OSDs doesn't
+matter then."""
 FIRST_NEGATIVE_GAUGE = 1 << 63
 """From here on a gauge of Ceph is a negative number."""
 GONE = frozenset({"foreign", "missing", "refused"})
@@ -34,6 +38,8 @@ GONE = frozenset({"foreign", "missing", "refused"})
 BLIND_AFTER_SECONDS = 1.5
 """Seconds without an answering socket after which a client counts as blind; looks that are overdue as long are not
 waited for."""
+SUMS = Question("perf dump", logger="client", every=0.5)
+"""Asks a client with a file system for the time of its requests, reads, writes and fsyncs."""
 STOPPED = frozenset({"silent", "stopped"})
 """Problems of a client that is stuck itself."""
 
@@ -52,6 +58,11 @@ class Looked(NamedTuple):
     """Time that writes have waited because too much is dirty."""
     stuck: bool = False
     """Whether it doesn't answer at all."""
+
+    @property
+    def sums(self) -> float:
+        """Time of all that has ended."""
+        return self.requests + self.data + self.blocked
 
     def since(self, before: Looked) -> Looked:
         """Return what was added since `before`, nothing after a reset."""
@@ -82,32 +93,48 @@ class WaitReader(DaemonReader):
     """What one admin socket of a client says."""
 
     identity = ()
-    questions: ClassVar[tuple[Question, ...]] = (
-        Question("perf dump", logger="objecter", counter="op_active", every=MIN_LOOK_INTERVAL_SECONDS),
-        Question("perf dump", logger="client", every=0.5),
-    )
-    interval = MIN_LOOK_INTERVAL_SECONDS
+    in_flight: ClassVar[Question]
+    """How many operations OSDs have not answered: to be asked only while the sums do not explain what it waits for."""
 
     def __init__(self) -> None:
         self.looked = Looked()
         """To be read under the follower's lock."""
+        self._explained = False
+        self._summed: tuple[float, Looked] | None = None
+        """When its sums were taken last, and what they were."""
+
+    @abstractmethod
+    def explains(self, done: Looked, elapsed: float) -> bool:
+        """Return whether what was done in `elapsed` seconds says enough of what it waits for."""
+
+    def wants(self, question: Question) -> bool:
+        """Return whether the answer to a question that is due would say anything."""
+        return question is not self.in_flight or not self._explained
 
     def take(self, now: float, answers: Mapping[str, bytes]) -> None:
         """Take the answers of one round. Raises FormatError."""
         looks, active, requests, data, blocked, _ = self.looked
+        summed = False
         for raw in answers.values():
             dump = PerfDump.parse(raw)
             if (flying := dump.value("objecter", "op_active")) is not None:
                 looks += 1
                 active += 0 < flying < FIRST_NEGATIVE_GAUGE
             if (latency := dump.average("client", "lat")) is not None:
-                requests = latency.total
+                summed, requests = True, latency.total
                 parts = [dump.average("client", counter) for counter in ("wrlat", "rdlat", "fsync")]
                 data = sum(part.total for part in parts if part is not None)
             # ObjectCacher::perf_start (src/osdc/ObjectCacher.cc)
             if (waited := dump.value("objectcacher-libcephfs", "write_time_blocked")) is not None:
                 blocked = waited
         self.looked = Looked(looks, active, requests, data, blocked)
+        if summed:
+            if self._summed is not None:
+                last, before = self._summed
+                self._explained = self.explains(self.looked.since(before), now - last)
+            self._summed = now, self.looked
+        elif SUMS.key in answers:
+            self._explained, self._summed = False, None  # it has unmounted its file system
 
     def points(self, daemon: str) -> Iterator[Point]:
         """Yield nothing: callers read `looked` instead."""
@@ -117,16 +144,29 @@ class WaitReader(DaemonReader):
 class LibraryReader(WaitReader):
     """A program with a Ceph library: looked at often, since what it waits for changes often."""
 
+    in_flight = Question("perf dump", logger="objecter", counter="op_active", every=MIN_LOOK_INTERVAL_SECONDS)
+    questions = (in_flight, SUMS)
+    interval = MIN_LOOK_INTERVAL_SECONDS
+
+    def explains(self, done: Looked, elapsed: float) -> bool:
+        """Return whether it waited for MDSs nearly all the time."""
+        return done.requests >= MIN_EXPLAINED_SHARE * elapsed > 0
+
 
 class MountReader(WaitReader):
     """ceph-fuse: sums show what it did, and whether anything is in flight only matters when these stand still."""
 
+    in_flight = Question("perf dump", logger="objecter", counter="op_active", every=0.5)
     questions = (
-        Question("perf dump", logger="client", every=0.5),
+        SUMS,
         Question("perf dump", logger="objectcacher-libcephfs", counter="write_time_blocked", every=0.5),
-        Question("perf dump", logger="objecter", counter="op_active", every=0.5),
+        in_flight,
     )
     interval = 0.5
+
+    def explains(self, done: Looked, elapsed: float) -> bool:
+        """Return whether its sums grew."""
+        return done.sums > 0
 
 
 class _Chosen:
