@@ -112,7 +112,7 @@ bench: setup packages ## measure its cost, its peers', what benchmarks lose, and
 	@$(MAKE) --no-print-directory generated
 
 soak: export PYTHONPATH = bench:compose:tests
-soak: setup ## measure whether exporter and judge grow; MINUTES=30 after 40 of warm-up; writes docs/performance.md
+soak: setup ## measure whether exporter and judge grow; MINUTES=30 after 25 of warm-up; writes docs/performance.md
 	@$(python) bench/soak.py --check --minutes $(or $(MINUTES),30)
 
 thrash: export PYTHONPATH = bench:compose:tests

@@ -1,9 +1,9 @@
 """Whether the exporter and the judge stay as large as they are: the section "soak" of the page.
 
 Both run beside churn: threads, processes, benchmarks, runs and daemons start and end all the time, and both are scraped
-every 2 s. A line is fitted to their memory, descriptors and threads after a warm-up: to the least in each twentieth of
-the time, since what is freed again is no growth. A goal is met only if growth is ruled out: if the upper 95 % bound of
-the line's slope is below the limit.
+every 2 s. A line is fitted to their memory, descriptors and threads after a warm-up: to the most in each twentieth of
+the time, since memory comes and goes a MiB at a time (ARENA_SIZE, Objects/obmalloc.c of CPython 3.10 and 3.11). A
+goal is met only if growth is ruled out: if the upper 95 % bound of the line's slope is below the limit.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ PINCHPOINT = str(Path(sys.executable).with_name("pinchpoint"))
 HOUR = 3600.0
 INTERVAL = 2.0
 """Seconds between two scrapes, and between two readings."""
-WARM_UP = KEEP_ENDED_SECONDS + 1500
+WARM_UP = KEEP_ENDED_SECONDS + 600
 """Seconds until ended runs are forgotten as fast as new ones come, and allocators have met the most that is needed."""
 BLOCKS = 20
-"""Parts into which the readings are divided: neighbouring readings depend on each other, the least of parts hardly do.
+"""Parts into which the readings are divided: neighbouring readings depend on each other, the most of parts hardly do.
 
 In half an hour a part is as long as the churn takes to come again, so that parts have the same churn.
 """
@@ -98,9 +98,9 @@ def growth(seconds: Sequence[float], values: Sequence[float]) -> Growth:
 
     parts = [slice(len(values) * part // BLOCKS, len(values) * (part + 1) // BLOCKS) for part in range(BLOCKS)]
     hours = [statistics.fmean(seconds[part]) / HOUR for part in parts]
-    least = [min(values[part]) for part in parts]
-    slope, start = statistics.linear_regression(hours, least)
-    squares = sum((value - start - slope * hour) ** 2 for hour, value in zip(hours, least, strict=True))
+    most = [max(values[part]) for part in parts]
+    slope, start = statistics.linear_regression(hours, most)
+    squares = sum((value - start - slope * hour) ** 2 for hour, value in zip(hours, most, strict=True))
     # The standard error of a slope; scipy's linregress has none for values that are all the same.
     error = math.sqrt(squares / (BLOCKS - 2) / (BLOCKS * statistics.pvariance(hours)))
     return Growth(slope, slope + float(stats.t.ppf(0.95, BLOCKS - 2)) * error)
