@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -21,12 +20,7 @@ import msgspec
 from msgspec import Meta
 
 from pinchpoint.benchmarks.jobs import JobId
-from pinchpoint.benchmarks.shared_directory import (
-    MAX_DIRECTORY_ENTRIES,
-    SETTLED_NANOSECONDS,
-    SharedDirectory,
-    replace_file,
-)
+from pinchpoint.benchmarks.shared_directory import MAX_DIRECTORY_ENTRIES, Listing, SharedDirectory, replace_file
 from pinchpoint.host.users import ROOT
 from pinchpoint.runs import Time
 from pinchpoint.typedjson import decoder
@@ -60,8 +54,7 @@ class JobMarks:
 
     def __init__(self, path: Path) -> None:
         self._directory = SharedDirectory(path)
-        self._listed: tuple[int, Sequence[JobMark]] | None = None
-        """When the directory was changed, in nanoseconds, and its marks since; None if that may have changed."""
+        self._listing = Listing(self._read_all)
 
     def begin(self, mark: JobMark) -> None:
         """Mark a job as running on this host. Raises OSError."""
@@ -85,14 +78,7 @@ class JobMarks:
         except OSError:
             return ()
         try:
-            changed = os.fstat(directory).st_mtime_ns
-            if self._listed is None or self._listed[0] != changed:
-                # A later change within the same tick of the kernel's clock would have the same time.
-                settled = time.time_ns() - changed > SETTLED_NANOSECONDS
-                marks = self._read_all(directory)
-                self._listed = (changed, marks) if settled else None
-                return marks
-            return self._listed[1]
+            return self._listing.of(directory)
         finally:
             os.close(directory)
 

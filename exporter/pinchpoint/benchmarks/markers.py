@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -25,7 +24,7 @@ from pinchpoint.benchmarks.shared_directory import (
     EVERYBODYS,
     MAX_DIRECTORY_ENTRIES,
     RUNS,
-    SETTLED_NANOSECONDS,
+    Listing,
     SharedDirectory,
     replace_file,
 )
@@ -145,8 +144,7 @@ class RunDirectory(SharedDirectory):
         self._cache: dict[str, _File] = {}
         self._writers: dict[tuple[str, int], int | None] = {}
         """Who wrote a file, by its name and inode; None if it is not a regular file."""
-        self._listed: tuple[int, Mapping[int | None, Sequence[str]]] | None = None
-        """When the directory was changed, in nanoseconds, and what it holds since; None if that may have changed."""
+        self._listing = Listing(self._names_by_user)
         self._owners: Mapping[str, int] = {}
         """Who wrote the marker of each run that was found, by the run's id."""
         self._names: dict[str, str] = {}
@@ -262,7 +260,7 @@ class RunDirectory(SharedDirectory):
 
     def _read_all(self, directory: int) -> dict[str, _File]:
         """Return the markers within each user's quota by the names of their files, those of trusted users first."""
-        names = self._names_by_user(directory)
+        names = self._listing.of(directory)
         files: dict[str, _File] = {}
         taken: set[str] = set()
         users = sorted(names, key=lambda user: -1 if user is None else user)
@@ -276,12 +274,7 @@ class RunDirectory(SharedDirectory):
         return files
 
     def _names_by_user(self, directory: int) -> Mapping[int | None, Sequence[str]]:
-        """Return the names of the newest markers by the user in whose quota they are; listed only after a change."""
-        changed = os.fstat(directory).st_mtime_ns
-        if self._listed is not None and self._listed[0] == changed:
-            return self._listed[1]
-        # A later change within the same tick of the kernel's clock would have the same time.
-        settled = time.time_ns() - changed > SETTLED_NANOSECONDS
+        """Return the names of the newest markers by the user in whose quota they are."""
         names: dict[int | None, list[str]] = {}
         writers: dict[tuple[str, int], int | None] = {}
         with os.scandir(directory) as entries:
@@ -294,12 +287,10 @@ class RunDirectory(SharedDirectory):
                     names.setdefault(self._users.account(writer), []).append(entry.name)
         self._writers = writers
         # A run's id begins with its start (`pinchpoint run`), so the last names are the newest runs.
-        newest = {
+        return {
             user: sorted(found, reverse=True)[: MAX_MARKERS if user is None else MAX_USER_MARKERS]
             for user, found in names.items()
         }
-        self._listed = (changed, newest) if settled else None
-        return newest
 
     def _read(self, directory: int, name: str, user: int | None, limit: int) -> _File | None:
         """Return a user's marker, None if it is too long or no longer that user's."""
@@ -320,7 +311,8 @@ class RunDirectory(SharedDirectory):
             found = os.fstat(handle)
             identity = _identity(found)
             if self._users.account(identity.owner) != user:
-                self._writers, self._listed = {}, None  # it was given to another user: the next look sees that
+                self._writers = {}  # it was given to another user: the next look sees that
+                self._listing.forget()
                 return None
             if not stat.S_ISREG(found.st_mode) or identity.size > limit:
                 return None

@@ -5,13 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from pinchpoint.host.users import ROOT
 
-__all__ = ["EVERYBODYS", "MAX_DIRECTORY_ENTRIES", "RUNS", "SETTLED_NANOSECONDS", "SharedDirectory", "replace_file"]
+__all__ = ["EVERYBODYS", "MAX_DIRECTORY_ENTRIES", "RUNS", "Listing", "SharedDirectory", "replace_file"]
+
+Found = TypeVar("Found")
 
 RUNS = Path("/run/pinchpoint")
 """Where it is, unless it is configured."""
@@ -51,6 +55,30 @@ class SharedDirectory:
             yield directory
         finally:
             os.close(directory)
+
+
+class Listing(Generic[Found]):
+    """What `read` finds in a directory, given its descriptor: found again only after a file was made or removed."""
+
+    def __init__(self, read: Callable[[int], Found]) -> None:
+        self._read = read
+        self._known: tuple[int, Found] | None = None
+        """When the directory was changed, in nanoseconds, and what it holds since; None if that may have changed."""
+
+    def of(self, directory: int) -> Found:
+        """Return what the directory holds. Raises OSError."""
+        changed = os.fstat(directory).st_mtime_ns
+        if self._known is not None and self._known[0] == changed:
+            return self._known[1]
+        # A later change within the same tick of the kernel's clock would have the same time.
+        settled = time.time_ns() - changed > SETTLED_NANOSECONDS
+        found = self._read(directory)
+        self._known = (changed, found) if settled else None
+        return found
+
+    def forget(self) -> None:
+        """Read it again the next time."""
+        self._known = None
 
 
 def replace_file(directory: int, name: str, raw: bytes) -> None:
