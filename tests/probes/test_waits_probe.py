@@ -30,7 +30,13 @@ from pinchpoint.metrics import KEEP_ENDED_SECONDS
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, waits
 from pinchpoint.probes.benchmark import BenchmarkProbe
-from pinchpoint.probes.waits import KEEP_STACK_SECONDS, MAX_USER_WORKLOADS, MAX_WORKLOADS, Waits
+from pinchpoint.probes.waits import (
+    KEEP_STACK_SECONDS,
+    MAX_USER_WORKLOADS,
+    MAX_WORKLOADS,
+    NO_WORKLOAD_INTERVAL_SECONDS,
+    Waits,
+)
 from pinchpoint.quotas import MAX_USER_THREADS
 from pinchpoint.threads.kernel_stacks import StackFile
 from pinchpoint.threads.task_source import KeptFile
@@ -498,6 +504,18 @@ def test_a_source_that_fails_is_replaced_until_the_benchmark_ends(
     bench.machine.end(10)
     bench.look(60)
     assert bench.probe.interval == 0.5
+
+
+def test_without_a_benchmark_there_is_nothing_to_look_at_often(bench: Bench) -> None:
+    bench.look(2)
+    assert bench.probe.interval == NO_WORKLOAD_INTERVAL_SECONDS
+    bench.process()
+    bench.look(10)
+    assert bench.probe.interval is None
+    bench.machine.end(10)
+    bench.leads()
+    bench.look(10)
+    assert bench.probe.interval == NO_WORKLOAD_INTERVAL_SECONDS
 
 
 def test_without_a_benchmark_there_is_nothing_and_that_is_no_failure(bench: Bench) -> None:

@@ -46,7 +46,7 @@ from pinchpoint.waits.fuse import CEPH_FUSE, FuseMounts
 from pinchpoint.waits.ranks import RankSample, RankSpread, interval
 from pinchpoint.waits.stack_rules import FLUSH, FUSE, WAITS, Stacks
 from pinchpoint.waits.thread_ranks import thread_ranks
-from pinchpoint.waits.watched import WaitSource, WatchedProcess, WatchedThread
+from pinchpoint.waits.watched import WatchedProcess, WatchedThread
 from pinchpoint.waits.work_done import WorkDone
 
 __all__ = ["Waits"]
@@ -56,6 +56,8 @@ RUN = ("benchmark", "run")
 BLOCK_SECONDS = 0.45
 """Seconds after which times are settled: by then more is known than at a single look. A little less than half a second,
 since samples may be a little early."""
+NO_WORKLOAD_INTERVAL_SECONDS = 0.5
+"""Seconds between two looks whether a benchmark runs."""
 RECOUNT_INTERVAL_SECONDS = 5.0
 """Seconds after which threads are listed even if nothing seems to have been forked."""
 FILES_INTERVAL_SECONDS = 3.0
@@ -118,6 +120,7 @@ class Waits(Probe):
         Capability.SYS_ADMIN,
         Capability.SYS_NICE,
     )
+    interval: float | None = NO_WORKLOAD_INTERVAL_SECONDS
     rest_interval = 5.0
     # Not fast: reading a stack waits for a process that closes files in execve (exec_update_lock, fs/exec.c).
     urgent = True
@@ -142,7 +145,7 @@ class Waits(Probe):
         """Whether a source has failed that worked at the start."""
         self._failed_seconds = 0.0
         """Seconds of CPU that those used in the kernel."""
-        self._use(choose_source(host.procfs, self.stacks, self._by_place, host.wait_source))
+        self._looks = choose_source(host.procfs, self.stacks, self._by_place, host.wait_source)
 
     def sample(self, now: float) -> None:
         """Look at every thread of every benchmark."""
@@ -151,6 +154,7 @@ class Waits(Probe):
         if self._state != (members, generation) or now - self._listed >= RECOUNT_INTERVAL_SECONDS:
             self._state, self._listed = (members, generation), now
             self._follow(members, now)
+        self.interval = self._looks.interval if self._workers else NO_WORKLOAD_INTERVAL_SECONDS
         self._look(now)
         if now - self._settled >= BLOCK_SECONDS:
             self._settled = now
@@ -195,7 +199,7 @@ class Waits(Probe):
             worker.threads = threads[pid]
         if self._fallen and not self._workers:
             self._fallen = False
-            self._use(choose_source(self.host.procfs, self.stacks, self._by_place))
+            self._looks = choose_source(self.host.procfs, self.stacks, self._by_place)
         try:
             self._looks.follow(self._workers.values(), now)
         except BpfError as error:
@@ -227,11 +231,8 @@ class Waits(Probe):
         """Find out in the way that works everywhere what the present benchmarks wait for."""
         self._failed_seconds += self._looks.kernel_seconds
         self._looks.close()
-        self._use(files_for(self.stacks, self._by_place, error))
+        self._looks = files_for(self.stacks, self._by_place, error)
         self._fallen = True
-
-    def _use(self, source: WaitSource) -> None:
-        self._looks, self.interval = source, source.interval
 
     def _by_place(self, worker: WatchedProcess, wait: str, now: float) -> str:
         """Return the class of a wait for data, by the file system that the process works on."""
