@@ -7,12 +7,14 @@ pays at each scrape, and 5 MB of memory for the modules that it imports. Tests h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
 
 from pinchpoint.model import Metric, Point
-from pinchpoint.wire.sampletext import MAX_HEADS, can_be_written, escaped, most_heads, render_head, render_value
+from pinchpoint.wire.sampletext import can_be_written, escaped, most_heads, render_head, render_value
 
 __all__ = ["openmetrics", "text"]
+
+_heads: dict[tuple[str, tuple[str, ...]], dict[tuple[str, ...], str]] = {}
+"""The head of each series, by the metric's name and labels and by their values: hardly any changes between scrapes."""
 
 
 def text(points: Iterable[Point]) -> str:
@@ -30,16 +32,24 @@ def openmetrics(points: Iterable[Point]) -> str:
 
 def _lines(points: Iterable[Point], described: Callable[[Metric], str]) -> Iterator[str]:
     """Yield the lines of each metric, sorted by its name, after the lines that describe it."""
-    series: dict[str, list[str]] = {}
-    for metric, labels, value in filter(can_be_written, points):
-        lines = series.get(metric.name)
-        if lines is None:
-            lines = series[metric.name] = [described(metric)]
-        lines.append(f"{_head(metric.name, metric.labels, labels)} {render_value(value)}\n")
-    for name in sorted(series):
-        yield from series[name]
-    if _head.cache_info().currsize > most_heads(sum(map(len, series.values()))):
-        _head.cache_clear()
+    found: dict[str, tuple[list[str], dict[tuple[str, ...], str]]] = {}
+    for point in points:
+        metric, labels, value = point
+        if (known := found.get(metric.name)) is None:
+            known = found[metric.name] = [described(metric)], _heads.setdefault((metric.name, metric.labels), {})
+        lines, heads = known
+        head = heads.get(labels)
+        # What has a head could be written before, if its value is a float.
+        if (head is None or value.__class__ is not float) and not can_be_written(point):
+            continue
+        if head is None:
+            head = heads[labels] = render_head(metric.name, tuple(sorted(zip(metric.labels, labels, strict=True))))
+        lines.append(f"{head} {render_value(value)}\n")
+    for _, (lines, _) in sorted(found.items()):
+        if len(lines) > 1:
+            yield from lines
+    if sum(map(len, _heads.values())) > most_heads(sum(len(lines) for lines, _ in found.values())):
+        _heads.clear()
 
 
 def _described(metric: Metric) -> str:
@@ -52,9 +62,3 @@ def _described_in_openmetrics(metric: Metric) -> str:
     # A counter's family has no _total: only its samples do (OpenMetrics 1.0, section 5.1).
     family = metric.name.removesuffix("_total")
     return f"# HELP {family} {escaped(metric.help)}\n# TYPE {family} {metric.kind.value}\n"
-
-
-@lru_cache(MAX_HEADS)
-def _head(name: str, labels: tuple[str, ...], values: tuple[str, ...]) -> str:
-    """Return the head of a series: it hardly changes from scrape to scrape."""
-    return render_head(name, tuple(sorted(zip(labels, values, strict=True))))
