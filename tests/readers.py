@@ -52,7 +52,7 @@ from pinchpoint.config import Config, ConfigError, check_config
 from pinchpoint.diagnosis.io500_rules import result_folder
 from pinchpoint.experiment.journal import JournalError, read_journal
 from pinchpoint.experiment.ledger import LedgerError, read_experiment
-from pinchpoint.grafana import boards, data_source
+from pinchpoint.grafana import Board, boards, data_source
 from pinchpoint.host.capabilities import CapabilitySets
 from pinchpoint.host.cgroupfs import (
     SERVICE_FILES,
@@ -750,12 +750,17 @@ class Answering(Fetcher):
         return self._raw
 
 
+@cache
+def two_boards() -> list[Board]:
+    return boards()[:2]
+
+
 def grafana_answers(raw: bytes) -> None:
     """Install two dashboards into a Grafana that answers the same to every question."""
     api = GrafanaApi(Answering(raw), "http://grafana")
     api.release()
     source = data_source("http://p:9090")
-    list(install(api, boards()[:2], folder_uid="f", source=source, message="", dry_run=False))
+    list(install(api, two_boards(), folder_uid="f", source=source, message="", dry_run=False))
 
 
 def exposition(raw: bytes) -> Snapshot:
