@@ -1,9 +1,10 @@
 """Whether the exporter and the judge stay as large as they are: the section "soak" of the page.
 
 Both run beside churn: threads, processes, benchmarks, runs and daemons start and end all the time, and both are scraped
-every 2 s. A line is fitted to their memory, descriptors and threads after a warm-up: to the most in each twentieth of
-the time, since memory comes and goes a MiB at a time (ARENA_SIZE, Objects/obmalloc.c of CPython 3.10 and 3.11). A
-goal is met only if growth is ruled out: if the upper 95 % bound of the line's slope is below the limit.
+every 2 s. After a warm-up a line is fitted to the most memory in each twentieth of the time, which comes and goes a MiB
+at a time (ARENA_SIZE, Objects/obmalloc.c of CPython 3.10 and 3.11), and to the median of descriptors and threads, which
+last for as long as a request. A goal is met only if growth is ruled out: if the upper 95 % bound of the line's slope is
+below the limit.
 """
 
 from __future__ import annotations
@@ -39,12 +40,16 @@ INTERVAL = 2.0
 WARM_UP = KEEP_ENDED_SECONDS + 600
 """Seconds until ended runs are forgotten as fast as new ones come, and allocators have met the most that is needed."""
 BLOCKS = 20
-"""Parts into which the readings are divided: neighbouring readings depend on each other, the most of parts hardly do.
+"""Parts into which the readings are divided: neighbouring readings depend on each other, parts hardly do.
 
 In half an hour a part is as long as the churn takes to come again, so that parts have the same churn.
 """
-LIMITS = {"memory": (0.1, "MB an hour"), "descriptors": (1.0, "an hour"), "threads": (1.0, "an hour")}
-"""Upper limit of growth, and its unit."""
+LIMITS: Mapping[str, tuple[float, str, Callable[[Sequence[float]], float]]] = {
+    "memory": (0.1, "MB an hour", max),
+    "descriptors": (1.0, "an hour", statistics.median),
+    "threads": (1.0, "an hour", statistics.median),
+}
+"""Upper limit of growth, its unit, and what is compared of each part."""
 HEAD = ("seconds", "process", "memory in MB", "descriptors", "threads")
 FORKS = """
 import os, random, threading, time
@@ -92,15 +97,20 @@ class Growth(NamedTuple):
     """Upper bound of its one-sided 95 % interval."""
 
 
-def growth(seconds: Sequence[float], values: Sequence[float]) -> Growth:
-    """Return the growth of values that were read at these times; there must be at least as many as `BLOCKS`."""
+def growth(
+    seconds: Sequence[float], values: Sequence[float], of_part: Callable[[Sequence[float]], float] = max
+) -> Growth:
+    """Return the growth of values that were read at these times; there must be at least as many as `BLOCKS`.
+
+    `of_part` gives the value of a part that is compared with those of the others.
+    """
     from scipy import stats  # its import takes a second
 
     parts = [slice(len(values) * part // BLOCKS, len(values) * (part + 1) // BLOCKS) for part in range(BLOCKS)]
     hours = [statistics.fmean(seconds[part]) / HOUR for part in parts]
-    most = [max(values[part]) for part in parts]
-    slope, start = statistics.linear_regression(hours, most)
-    squares = sum((value - start - slope * hour) ** 2 for hour, value in zip(hours, most, strict=True))
+    compared = [of_part(values[part]) for part in parts]
+    slope, start = statistics.linear_regression(hours, compared)
+    squares = sum((value - start - slope * hour) ** 2 for hour, value in zip(hours, compared, strict=True))
     # The standard error of a slope; scipy's linregress has none for values that are all the same.
     error = math.sqrt(squares / (BLOCKS - 2) / (BLOCKS * statistics.pvariance(hours)))
     return Growth(slope, slope + float(stats.t.ppf(0.95, BLOCKS - 2)) * error)
@@ -219,9 +229,9 @@ def judged(readings: Iterable[Reading]) -> tuple[str, list[Goal]]:
     late = [reading for reading in readings if reading.seconds >= WARM_UP]
     for name in dict.fromkeys(reading.process for reading in late):
         own = [reading for reading in late if reading.process == name]
-        for field, (limit, unit) in LIMITS.items():
+        for field, (limit, unit, of_part) in LIMITS.items():
             values = [float(getattr(reading, field)) for reading in own]
-            found = growth([reading.seconds for reading in own], values)
+            found = growth([reading.seconds for reading in own], values, of_part)
             cells = [f"{value:.4g}" for value in (min(values), max(values), *found)]
             rows.append([name, f"{field}, {unit.partition(' ')[0]}" if field == "memory" else field, *cells])
             goals.append(Goal(f"growth of the {name}'s {field}", limit, unit, found.upper))

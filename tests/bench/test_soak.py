@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import random
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -44,6 +45,13 @@ def test_what_is_taken_and_freed_again_is_not_growth() -> None:
     arenas = [random.Random(2).randrange(2) if number % 20 else 1 for number in range(len(TIMES))]
 
     assert growth(TIMES, [36.0 + taken for taken in arenas]) == (0.0, 0.0)
+
+
+def test_what_is_there_for_a_moment_does_not_count_by_the_median() -> None:
+    threads = [3.0] * (len(TIMES) - 1) + [4.0]
+
+    assert growth(TIMES, threads, statistics.median) == (0.0, 0.0)
+    assert growth(TIMES, threads).slope > 0.0
 
 
 def test_memory_that_comes_and_goes_slowly_leaves_growth_possible() -> None:
