@@ -38,7 +38,7 @@ NAMELESS = "/proc/kallsyms shows no addresses: functions of the kernel have no n
 class Kernel:
     """The functions of the running kernel. Where it can't be asked for their names, they are read when first needed.
 
-    To read them takes 0.2 s and 6 MB. `ask` raises BpfError where the kernel can't be asked.
+    That takes far more time and memory than to ask. `ask` raises BpfError where the kernel can't be asked.
     """
 
     def __init__(self, kallsyms: Path, ask: Callable[[], KernelNames] = KernelNames) -> None:
