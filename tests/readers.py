@@ -471,10 +471,15 @@ def machine() -> Machine:
     return Machine(scratch() / "machine")
 
 
+@cache
+def facts_probe() -> HostFacts:
+    return HostFacts(machine().host())
+
+
 def host_facts(raw: bytes) -> object:
     for path in ("cpuinfo", "meminfo", "cmdline", "swaps", "1/net/route", "1/mountinfo", "sys/kernel/osrelease"):
         machine().write(f"proc/{path}", raw)
-    found = dict(HostFacts(machine().host())._read())
+    found = dict(facts_probe()._read())
     printable(value or "" for value in found.values())
     return found
 
@@ -931,11 +936,11 @@ READERS: tuple[Reader, ...] = (
     Reader("prometheus-error", refused_query, seeds.prometheus_answers, (PrometheusError,)),
     Reader("prometheus-hosts", prometheus_hosts, seeds.prometheus_answers, (PrometheusError,)),
     Reader("prometheus-source", prometheus_source, seeds.prometheus_answers, (SourceError,)),
-    Reader("exposition", exposition, expositions, (ValueError,)),
+    Reader("exposition", exposition, expositions, (ValueError,), lines=True),
     Reader("sample-line", sample_line, sample_lines, (ValueError,)),
     Reader("saved-stacks", read_stacks, lambda: [gzip.compress(STACKS)]),
     Reader("saved-stacks-text", lambda raw: list(parse_stacks(text(raw))), lambda: [STACKS]),
-    Reader("recording", in_file(recording), lambda: seeds.contents("fixtures/faults/one_*.om.gz"), (ValueError,)),
+    Reader("recording", in_file(recording), seeds.packed_recordings, (ValueError,)),
     Reader("recording-text", in_file(packed_recording), seeds.recordings, (ValueError,)),
     Reader("grafana", grafana_answers, lambda: GRAFANA_ANSWERS, (GrafanaError,)),
     Reader("experiment", read_experiment, seeds.experiments, (LedgerError,)),

@@ -189,15 +189,13 @@ class Roles:
 
 def load_roles(user_file: Path | None = None) -> Roles:
     """Return the built-in roles, with those of `user_file` in front of them. Raises ConfigError."""
+    own = [] if user_file is None else [(read_toml(user_file, _File), str(user_file))]
     name = "roles.toml (built in)"
     builtin = decode_toml(shipped("threads/roles.toml").read_bytes(), _File, name)
     for resource, entry in all_resources().items():
         if entry.threshold is not None:
             builtin.resource[resource] = _ResourceEntry(entry.threshold, list(entry.serves))
-    files = [(builtin, name)]
-    if user_file is not None:
-        files.insert(0, (read_toml(user_file, _File), str(user_file)))
-    return _merge(files, default=builtin.threshold)
+    return _merge([*own, (builtin, name)], default=builtin.threshold)
 
 
 @cache
