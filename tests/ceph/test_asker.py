@@ -147,6 +147,20 @@ def test_one_that_blocks_keeps_its_thread_and_the_others_go_on_in_a_new_one(
     blocking.free.set()
     assert until(30, lambda: blocking.answered), "it is asked on, by itself"
 
+    monkeypatch.setattr(module, "MAX_BLOCKED_SECONDS", 60.0)
+    assert until(30, lambda: blocking.begun == 2)
+    asker.watch()
+    assert (running(), blocking.begun) == (2, 2), "it blocked a moment ago"
+
+    monkeypatch.setattr(module, "SETTLED_SECONDS", 0.0)
+
+    def alone() -> bool:
+        asker.watch()
+        return running() == 1
+
+    assert until(30, alone), "it returns to the others"
+    assert until(30, lambda: blocking.begun == 3)
+
 
 def test_a_host_that_has_no_thread_left_says_so(
     asker: Asker, sockets: list[Socket], monkeypatch: pytest.MonkeyPatch

@@ -4,7 +4,8 @@ A thread for each socket would wake up twice for each answer, which costs more t
 together, at multiples of their intervals, and answers that come soon after each other are read together.
 
 What may still block is a look-up of a path: a client's socket may lie on a file system that hangs, which is chosen by
-the client's user. Then its thread is left to that one socket, and the others are asked in a new one.
+the client's user. Then its thread is left to that one socket, and the others are asked in a new one. Busy CPUs may hold
+a thread up as long, so the socket returns to the others when it has not blocked for a while.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ LINGER_SECONDS = 0.003
 """Seconds for which further answers are waited for when one has come, so that they are read together."""
 MAX_BLOCKED_SECONDS = 1.0
 """Seconds that a socket may block the thread before the others move to a new one."""
+SETTLED_SECONDS = 10.0
+"""Seconds for which a socket must not block its own thread before it is asked together with the others again."""
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +89,10 @@ class Asker:
                     loop.remove(asked)
 
     def watch(self) -> None:
-        """Leave the thread to a socket that blocks it, and ask the others in a new one; to be called now and then."""
+        """Leave the thread to a socket that blocks it, and ask the others in a new one; to be called now and then.
+
+        A socket that no longer blocks its thread returns to the others.
+        """
         with self._lock:
             self._hung = [loop for loop in self._hung if not loop.ended]
             if self._loop is not None and (left := self._loop.leave()) is not None:
@@ -94,6 +100,9 @@ class Asker:
                 self._hung.append(self._loop)
                 self._loop = None
                 blocking.hangs()
+            for asked in [asked for loop in self._hung for asked in loop.settled()]:
+                if self._loop is None or not self._loop.add(asked):
+                    self._left.append(asked)
             if self._left:
                 try:
                     self._loop = self._start(self._left)
@@ -126,6 +135,8 @@ class _Loop:
         self._removed: list[Asked] = []
         """What the thread has to hang up."""
         self._busy: tuple[Asked, float] | None = None
+        self._blocked = -math.inf
+        """When a socket was last found to block the thread."""
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.ended = False
 
@@ -152,15 +163,26 @@ class _Loop:
     def leave(self) -> tuple[Asked, list[Asked]] | None:
         """Keep only the socket that blocks the thread; return it and the others, None if no socket does."""
         with self._lock:
-            if self._busy is None or self._clock() - self._busy[1] < MAX_BLOCKED_SECONDS:
+            if self._busy is None or (now := self._clock()) - self._busy[1] < MAX_BLOCKED_SECONDS:
                 return None
+            self._blocked = now
             blocking, _ = self._busy
-            others = [asked for asked in self._due if asked is not blocking]
-            for asked in others:
-                del self._due[asked]
-                if asked in self._rounds:
-                    self._rounds.pop(asked)[0].close()
-            return blocking, others
+            return blocking, self._let_go([asked for asked in self._due if asked is not blocking])
+
+    def settled(self) -> list[Asked]:
+        """Give up the sockets of a thread that has not been blocked for a while, which ends then."""
+        with self._lock:
+            if self.ended or self._busy is not None or self._clock() - self._blocked < SETTLED_SECONDS:
+                return []
+            os.eventfd_write(self._bell, 1)
+            return self._let_go([*self._due])
+
+    def _let_go(self, sockets: list[Asked]) -> list[Asked]:
+        for asked in sockets:
+            del self._due[asked]
+            if asked in self._rounds:
+                self._rounds.pop(asked)[0].close()
+        return sockets
 
     def run(self) -> None:
         """Ask until no socket is left."""
@@ -220,6 +242,8 @@ class _Loop:
             self._busy = asked, self._clock()
         awaited = next(rounds, None)
         with self._lock:
+            if (after := self._clock()) - self._busy[1] >= MAX_BLOCKED_SECONDS:
+                self._blocked = after
             self._busy = None
             if awaited is not None:
                 self._rounds[asked] = rounds, awaited
