@@ -31,7 +31,7 @@ MAX_CPU_SECONDS = 0.1
 MAX_GROWTH_BYTES = 50 << 20
 MAX_INPUT_BYTES = 1 << 15
 """Longest input, which holds all answers of a daemon; longer seeds are cut into pieces."""
-MAX_LINES_BYTES = 1 << 12
+MAX_LINES_BYTES = 1 << 10
 """Longest input to a reader that reads line after line."""
 MAX_SUSPECTS = 100
 """Costly inputs of one reader that are measured again."""

@@ -19,6 +19,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from types import ModuleType
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 import msgspec
@@ -109,6 +111,7 @@ from pinchpoint.probes.host_facts import (
 from pinchpoint.probes.mds import MdsReader, parse_cache_bytes
 from pinchpoint.probes.memory import parse_pressure, parse_vmstat
 from pinchpoint.probes.osd import OsdReader, parse_blocked_ops
+from pinchpoint.profile import classes
 from pinchpoint.profile.cfi import Budget, CfiError, FrameTable, Row
 from pinchpoint.profile.classes import load_costs
 from pinchpoint.profile.demangle import short_name
@@ -123,6 +126,7 @@ from pinchpoint.runs import MAX_FIGURE, PhaseMark, RunState
 from pinchpoint.session import store
 from pinchpoint.session.samples import Samples
 from pinchpoint.session.stacks import parse_stacks, read_stacks
+from pinchpoint.threads import roles
 from pinchpoint.threads.fair_mutex import parse_tickets, tickets_before
 from pinchpoint.threads.lock_state import parse_futex_wait
 from pinchpoint.threads.processes import Process, ceph_id
@@ -130,6 +134,7 @@ from pinchpoint.threads.pthread_mutex import mutex_at, parse_mutex
 from pinchpoint.threads.roles import load_roles
 from pinchpoint.threads.task_source import _parse_stat_times
 from pinchpoint.tomlfile import decode_toml
+from pinchpoint.waits import stack_rules
 from pinchpoint.waits.stack_rules import Stacks, load_waits
 from pinchpoint.wire import fetch
 from pinchpoint.wire.addresses import AddressError, parse_address
@@ -813,6 +818,17 @@ def config(raw: bytes) -> object:
     return found
 
 
+def rules(load: Callable[[Path], object], module: ModuleType) -> Callable[[bytes], object]:
+    """Return a reader for a user's rules, which come in front of the built-in ones: these are read once."""
+    builtin = cache(module._builtin_file)
+
+    def wrapped(path: Path) -> object:
+        with patch.object(module, "_builtin_file", builtin):
+            return load(path)
+
+    return in_file(wrapped)
+
+
 READERS: tuple[Reader, ...] = (
     *map(output, BENCHMARKS),
     Reader(
@@ -947,10 +963,10 @@ READERS: tuple[Reader, ...] = (
     Reader("journal", read_journal, seeds.journals, (JournalError,)),
     Reader("verdicts", parse_verdicts, verdicts, (JudgeError,)),
     Reader("listen-address", lambda raw: parse_address(text(raw)), lambda: [b":9748", b"[::1]:9748"], (AddressError,)),
-    Reader("config", config, lambda: [seeds.CONFIG], (ConfigError,)),
-    Reader("roles", in_file(load_roles), lambda: seeds.rules("threads"), (ConfigError,)),
-    Reader("waits", in_file(load_waits), lambda: seeds.rules("waits"), (ConfigError,)),
-    Reader("costs", in_file(load_costs), lambda: seeds.rules("profile"), (ConfigError,)),
+    Reader("config", config, lambda: [seeds.CONFIG], (ConfigError,), lines=True),
+    Reader("roles", rules(load_roles, roles), lambda: seeds.rules("threads"), (ConfigError,), lines=True),
+    Reader("waits", rules(load_waits, stack_rules), lambda: seeds.rules("waits"), (ConfigError,), lines=True),
+    Reader("costs", rules(load_costs, classes), lambda: seeds.rules("profile"), (ConfigError,), lines=True),
 )
 
 

@@ -152,7 +152,7 @@ def test_one_that_blocks_keeps_its_thread_and_the_others_go_on_in_a_new_one(
     asker.watch()
     assert (running(), blocking.begun) == (2, 2), "it blocked a moment ago"
 
-    monkeypatch.setattr(module, "SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr(module, "UNBLOCKED_SECONDS", 0.0)
 
     def alone() -> bool:
         asker.watch()

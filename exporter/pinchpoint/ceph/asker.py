@@ -27,7 +27,7 @@ LINGER_SECONDS = 0.003
 """Seconds for which further answers are waited for when one has come, so that they are read together."""
 MAX_BLOCKED_SECONDS = 1.0
 """Seconds that a socket may block the thread before the others move to a new one."""
-SETTLED_SECONDS = 10.0
+UNBLOCKED_SECONDS = 10.0
 """Seconds for which a socket must not block its own thread before it is asked together with the others again."""
 
 log = logging.getLogger(__name__)
@@ -172,7 +172,7 @@ class _Loop:
     def settled(self) -> list[Asked]:
         """Give up the sockets of a thread that has not been blocked for a while, which ends then."""
         with self._lock:
-            if self.ended or self._busy is not None or self._clock() - self._blocked < SETTLED_SECONDS:
+            if self.ended or self._busy is not None or self._clock() - self._blocked < UNBLOCKED_SECONDS:
                 return []
             os.eventfd_write(self._bell, 1)
             return self._let_go([*self._due])

@@ -55,9 +55,9 @@ def command(
 ) -> None:
     """Compare runs phase by phase with the first one, and show which differences exceed the noise.
 
-    A RUN is an id, its beginning, a name, or "last"; see `pinchpoint runs`. Repeats of a run form a group: ids
-    separated by commas, or a pattern in quotes, such as 'base*'. A difference has to exceed the spread of the group.
-    With --chain, a single pattern is a chain of runs, oldest first.
+    A RUN is an id, its beginning, a name or a part of it, or "last"; see `pinchpoint runs`. Repeats of a run form
+    a group: ids separated by commas, or a pattern in quotes, such as 'base*'. A difference has to exceed the spread of
+    the group. With --chain, a single pattern is a chain of runs, oldest first.
 
     The output shows what limited each phase, if there is a verdict, and what differs in tags, command lines and host
     settings.

@@ -53,10 +53,10 @@ RUN_SPACING_SECONDS = 300.0
 def command(output: Path | None, until: str | None, runs: tuple[str, ...], *, trend: bool) -> None:
     """Write runs as OpenMetrics text for a Prometheus server: phases, results, score, verdicts, all recorded samples.
 
-    A RUN is an id, its beginning, a name, "last", or a pattern in quotes; see `pinchpoint runs`. The label "instance"
-    has the host. Pass the text to `promtool tsdb create-blocks-from openmetrics FILE DIRECTORY`. A server with this
-    DIRECTORY as its --storage.tsdb.path, or with the blocks in its own, shows the runs at their original times, or at
-    those of --end. Imported runs have no samples, only the results from their texts.
+    A RUN is an id, its beginning, a name or a part of it, "last", or a pattern in quotes; see `pinchpoint runs`. The
+    label "instance" has the host. Pass the text to `promtool tsdb create-blocks-from openmetrics FILE DIRECTORY`. A
+    server with this DIRECTORY as its --storage.tsdb.path, or with the blocks in its own, shows the runs at their
+    original times, or at those of --end. Imported runs have no samples, only the results from their texts.
     """
     end = None if until is None else _time(until)
     laid = list(_laid(_chosen(runs), end))

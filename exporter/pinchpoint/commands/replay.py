@@ -137,8 +137,8 @@ def open_recording(text: str) -> tuple[RunRecord, Path]:
 def command(speed: float, begin: str | None, once: bool, at: float | None, run: str) -> None:
     """Show a saved run as `pinchpoint watch` would have shown it.
 
-    A RUN is an id, its beginning, a name, or "last"; see `pinchpoint runs`. Times are seconds since the run's start.
-    Without a terminal, the screens are printed one after another.
+    A RUN is an id, its beginning, a name or a part of it, or "last"; see `pinchpoint runs`. Times are seconds since the
+    run's start. Without a terminal, the screens are printed one after another.
     """
     if at is not None and not once:
         fail("--at is the time of one picture: give --once with it, or --from to begin there", 2)

@@ -90,8 +90,8 @@ def command(
 ) -> None:
     """Report what limited each phase of a saved run, the evidence, what to do, and what was changed.
 
-    RUN is an id, its beginning, a name, or "last"; see `pinchpoint runs`. The report uses only the recording that
-    `pinchpoint run` made. An imported run has results but no samples, so it has no verdict.
+    RUN is an id, its beginning, a name or a part of it, or "last"; see `pinchpoint runs`. The report uses only the
+    recording that `pinchpoint run` made. An imported run has results but no samples, so it has no verdict.
     """
     asked = {"--io500": submission, "--folded": folded, "--pprof": pprof, "--json": as_json, "--html": html}
     flags = [flag for flag, value in asked.items() if value]

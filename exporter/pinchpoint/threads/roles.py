@@ -190,18 +190,23 @@ class Roles:
 def load_roles(user_file: Path | None = None) -> Roles:
     """Return the built-in roles, with those of `user_file` in front of them. Raises ConfigError."""
     own = [] if user_file is None else [(read_toml(user_file, _File), str(user_file))]
-    name = "roles.toml (built in)"
-    builtin = decode_toml(shipped("threads/roles.toml").read_bytes(), _File, name)
-    for resource, entry in all_resources().items():
-        if entry.threshold is not None:
-            builtin.resource[resource] = _ResourceEntry(entry.threshold, list(entry.serves))
-    return _merge([*own, (builtin, name)], default=builtin.threshold)
+    builtin = _builtin_file()
+    return _merge([*own, builtin], default=builtin[0].threshold)
 
 
 @cache
 def builtin_roles() -> Roles:
     """Return the built-in roles. The same object each time: one has caches, and holds itself by them."""
     return load_roles()
+
+
+def _builtin_file() -> tuple[_File, str]:
+    name = "roles.toml (built in)"
+    file = decode_toml(shipped("threads/roles.toml").read_bytes(), _File, name)
+    for resource, entry in all_resources().items():
+        if entry.threshold is not None:
+            file.resource[resource] = _ResourceEntry(entry.threshold, list(entry.serves))
+    return file, name
 
 
 def _merge(files: list[tuple[_File, str]], default: float | None) -> Roles:
