@@ -7,6 +7,7 @@ from pathlib import Path
 from machine import Machine
 from machines import MACHINES, At
 from pinchpoint.build import HostSampler
+from pinchpoint.clock import Clock as SteadyClock
 from pinchpoint.probes import PROBES, Host
 from pinchpoint.probes.self_cost import SelfCost
 from pinchpoint.wire.exposition import text
@@ -14,6 +15,7 @@ from pinchpoint.wire.exposition import text
 FOLDER = Path(__file__).parent / "golden"
 TICK = 1 / 16
 """Seconds; a power of two, so that sums of it are exact."""
+UNIX = SteadyClock(lambda: 1_600_000_000.0, lambda: 0.0)
 
 
 class Clock:
@@ -33,7 +35,7 @@ def exposition(host: Host, at: At = lambda time: None, *, seconds: float = 1.0, 
     """
     clock = Clock()
     probes = [probe(host) for probe in PROBES if probe is not SelfCost]
-    sampler = HostSampler(probes, interval, clock=clock, wall=lambda: 1_600_000_000.0, cpu=clock)
+    sampler = HostSampler(probes, interval, clock=clock, unix=UNIX, cpu=clock)
     sampler.host = host
     for tick in range(int(seconds / TICK) + 1):
         clock.now = tick * TICK

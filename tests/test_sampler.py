@@ -18,6 +18,7 @@ from patience import Stopwatch, patience
 from pinchpoint import sampler as sampler_module
 from pinchpoint.activity import HOLD_SECONDS, Activity
 from pinchpoint.build import HostSampler, local_sampler
+from pinchpoint.clock import Clock as SteadyClock
 from pinchpoint.config import Config
 from pinchpoint.cost_limit import CostLimit
 from pinchpoint.host.capabilities import Capability
@@ -67,6 +68,8 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 100.0
+        self.set = 0.0
+        """By how much the wall clock was set forward."""
 
     def __call__(self) -> float:
         return self.now
@@ -78,7 +81,7 @@ def clock() -> Clock:
 
 
 def stepped(clock: Clock, *probes: Probe, interval: float = 0.1) -> Sampler:
-    return Sampler(probes, interval, clock=clock, wall=lambda: 1e9 + clock.now)
+    return Sampler(probes, interval, clock=clock, unix=SteadyClock(lambda: 1e9 + clock.now + clock.set, clock))
 
 
 def value(sampler: Sampler, name: str, probe: str) -> float | None:
@@ -346,6 +349,21 @@ def test_a_slow_sample_makes_those_of_others_late_in_the_counts(machine: Machine
 
     assert value(sampler, "sampler_lost_samples_total", "quick") == 2
     assert value(sampler, "probe_duration_seconds", "slow") == pytest.approx(0.25)
+
+
+def test_timestamps_follow_the_wall_clock_and_by_how_much_it_was_set_is_told(machine: Machine, clock: Clock) -> None:
+    sampler = stepped(clock, fake(machine, "good"))
+    sampler.step()
+    clock.set = 3600.0
+
+    assert value(sampler, "probe_last_success_timestamp_seconds", "good") == 1e9 + 3700
+    assert Snapshot.of(0, sampler.points()).value("pinchpoint_sampler_clock_set_seconds") == 3600
+
+    clock.set = -30.0
+    clock.now += 1.0
+    sampler.step()
+    assert value(sampler, "probe_last_success_timestamp_seconds", "good") == 1e9 + 71
+    assert Snapshot.of(0, sampler.points()).value("pinchpoint_sampler_clock_set_seconds") == -30
 
 
 def test_a_probe_that_raises_has_no_success_and_stops_nobody_else(

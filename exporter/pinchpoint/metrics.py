@@ -835,6 +835,11 @@ SAMPLER_RESTING = _number(
     "pinchpoint_sampler_resting",
     "1 while nothing happens on the host and probes are sampled less often: no benchmark runs and nothing is busy.",
 )
+SAMPLER_CLOCK_SET_SECONDS = _gauge(
+    "pinchpoint_sampler_clock_set_seconds",
+    "By how much the host's wall clock was set forward in all since the exporter started, negative if back. Timestamps "
+    "include it.",
+)
 SAMPLER_PRIORITY_INFO = _gauge(
     "pinchpoint_sampler_priority_info",
     "Scheduling policy of the sampling thread, and why nothing better was available.",

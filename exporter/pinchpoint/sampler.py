@@ -22,6 +22,7 @@ from threading import Event, Lock, Thread
 import msgspec
 
 from pinchpoint.activity import Activity
+from pinchpoint.clock import STEADY, Clock
 from pinchpoint.cost_limit import CostLimit
 from pinchpoint.host.threads import NamedThread
 from pinchpoint.metrics import (
@@ -31,6 +32,7 @@ from pinchpoint.metrics import (
     PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS,
     PROBE_PRESENT,
     PROBE_SUCCESS,
+    SAMPLER_CLOCK_SET_SECONDS,
     SAMPLER_DEGRADED,
     SAMPLER_LATE_SAMPLES,
     SAMPLER_LOST_SAMPLES,
@@ -158,7 +160,7 @@ class _Lane(msgspec.Struct, eq=False):
 
 
 class Sampler:
-    """Runs probes. `clock` is monotonic, `wall` Unix time and `cpu` CPU time of the calling thread, all in seconds.
+    """Runs probes. `clock` is monotonic and `cpu` the CPU time of the calling thread, in seconds; `unix` has Unix time.
 
     `beat` is called at least every `MAX_PAUSE_SECONDS` while the most important thread takes samples: the one of the
     fast probes, if there are any. A slow probe that hangs does not stop it. `admit` returns the points that are shown.
@@ -171,7 +173,7 @@ class Sampler:
         interval: float = 0.1,
         *,
         clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
+        unix: Clock = STEADY,
         cpu: Callable[[], float] = time.thread_time,
         priority: Callable[[], tuple[str, str]] = lambda: ("other", "not asked for"),
         beat: Callable[[], None] = lambda: None,
@@ -180,7 +182,7 @@ class Sampler:
         limit: CostLimit | None = None,
     ) -> None:
         self._clock = clock
-        self._wall = wall
+        self._unix = unix
         self._cpu = cpu
         self._ask_priority = priority
         self._beat = beat
@@ -385,7 +387,7 @@ class Sampler:
             entry.samples += counted
             entry.began = math.inf
             if entry.success:
-                entry.last_success = self._wall()
+                entry.last_success = self._unix.now()
         entry.duration = self._clock() - now
         entry.cpu += self._cpu() - used
 
@@ -401,6 +403,7 @@ class Sampler:
         the recording.
         """
         found: list[Point] = []
+        ahead = self._unix.ahead()
         for entry in self._entries:
             name = entry.probe.name
             # However many probes hang, do not wait for any that has already exceeded its time.
@@ -423,11 +426,12 @@ class Sampler:
             found.append(PROBE_SUCCESS.point(float(success), name))
             found.append(PROBE_PRESENT.point(float(entry.present), name))
             if entry.last_success:
-                found.append(PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS.point(entry.last_success, name))
+                found.append(PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS.point(entry.last_success + ahead, name))
             found.append(PROBE_INTERVAL_SECONDS.point(entry.interval, name))
             found.append(SAMPLER_SAMPLES.point(entry.samples, name))
             found.append(SAMPLER_LATE_SAMPLES.point(entry.late, name))
             found.append(SAMPLER_LOST_SAMPLES.point(entry.lost, name))
+        found.append(SAMPLER_CLOCK_SET_SECONDS.point(ahead))
         found.append(SAMPLER_PRIORITY_INFO.point(1, *self._priority))
         found.append(SAMPLER_RESTING.point(float(self._rests())))
         found.append(SAMPLER_DEGRADED.point(self._limit.factor if self._limit.factor > 1 else 0))

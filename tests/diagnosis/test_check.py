@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from machine import Machine
 from machines import MACHINES
 from pinchpoint.build import HostSampler
+from pinchpoint.clock import Clock
 from pinchpoint.diagnosis import check as check_module
 from pinchpoint.diagnosis import check_daemons, check_fleet, check_host, findings
 from pinchpoint.diagnosis.check import NO_METRICS, check, sources
@@ -420,7 +421,7 @@ def looked_at(machine: Machine, name: str) -> list[Finding]:
     host = machine.host()
     probes = [probe(host) for probe in PROBES if probe is not SelfCost]
     clock = iter(range(10**6))
-    sampler = HostSampler(probes, clock=lambda: next(clock) / 64, wall=lambda: NOW)
+    sampler = HostSampler(probes, clock=lambda: next(clock) / 64, unix=Clock(lambda: NOW, lambda: NOW))
     sampler.host = host
     at(0.0)
     for _ in range(20):  # a missing socket is looked for again

@@ -107,6 +107,25 @@ def test_repeats_of_another_configuration_serve_single_runs() -> None:
     assert found(10.0, 15.0, 100.0).verdict is Assessment.UNKNOWN
 
 
+def test_repeats_that_are_a_compared_group_themselves_count_once() -> None:
+    base = group(run(phase("write", 100.0), name="a"), run(phase("write", 101.0), name="b"))
+    other = group(run(phase("write", 106.0), name="c"))
+
+    assert row(compare(base, other, reference=base)) == row(compare(base, other))
+    assert row(compare(base, other)).verdict is Assessment.UNPROVED
+
+
+def test_an_interval_that_no_float_can_hold_is_unknown() -> None:
+    twelve = [f"p{number}" for number in range(12)]
+    base = [run(*(phase(name, 100.0 + number) for name in twelve), name=f"a{number}") for number in range(2)]
+    base[1] = run(phase("p0", 1e-3), *(phase(name, 101.0) for name in twelve[1:]), name="a1")
+    other = run(*(phase(name, 100.0) for name in twelve), name="b")
+
+    first = compare(group(*base), group(other)).rows[0]
+
+    assert (first.interval, first.noise, first.verdict) == (None, None, Assessment.NOISE)
+
+
 def test_the_spread_is_largest_minus_smallest_over_the_mean() -> None:
     found = compared([11.28, 10.69], [1.0])
 

@@ -109,6 +109,15 @@ def test_a_request_is_divided_into_inside_and_outside_of_the_daemon() -> None:
     )
 
 
+def test_a_client_that_was_seen_for_a_part_of_the_time_is_as_busy_as_it_was_then() -> None:
+    def seen(seconds: float) -> LatencyBreakdown:
+        return told(client=client(MadeHost(seconds), 500, 1.9e-3), server=osd(MadeHost(30.0), 500, 0.6e-3))
+
+    for found in (seen(30.0), seen(10.0)):
+        assert (found.depths[0].requests, found.paths[0].rate) == (about(0.95), about(500))
+        assert found.paths[0].outside == about(1.3e-3)
+
+
 def test_one_request_after_the_other_is_called_so() -> None:
     found = told(a=client(MadeHost(), 500, 2.2e-3))
 

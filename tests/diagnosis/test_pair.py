@@ -99,3 +99,29 @@ def test_the_time_between_the_samples_of_a_probe_is_not_that_between_the_snapsho
     assert sampled(99.5, 99.5) == 0.0
     assert sampled(99.5, 98.0) == 3.0  # another clock
     assert SnapshotPair(snapshot(100, {}), snapshot(103, {}), 3.0).sampled("cpu") == 3.0
+
+
+def sampled(first: float, last: float, ahead: float, *, restart: bool = False) -> float:
+    """Return the time between samples of a probe; the clock was set forward in between."""
+
+    def at(time: float, success: float, ahead: float, samples: float) -> Snapshot:
+        values: dict[str, dict[Labels, float]] = {
+            "pinchpoint_probe_last_success_timestamp_seconds": {(("probe", "cpu"),): success},
+            "pinchpoint_sampler_clock_set_seconds": {(): ahead},
+            "pinchpoint_sampler_samples_total": {(("probe", "cpu"),): samples},
+        }
+        return Snapshot(time, values)
+
+    before = at(0, first, 5.0, 100)
+    after = at(10, last, 0.0, 10) if restart else at(10, last + ahead, 5.0 + ahead, 200)
+    return SnapshotPair(before, after, 10.0).sampled("cpu")
+
+
+@pytest.mark.parametrize("ahead", [0.0, 1.1, 30.0, -30.0, 3600.0])
+def test_the_time_between_two_samples_does_not_depend_on_how_the_clock_was_set(ahead: float) -> None:
+    assert sampled(1.6e9, 1.6e9 + 9.1, ahead) == pytest.approx(9.1, abs=1e-6)
+    assert sampled(1.6e9 + 0.7, 1.6e9 + 0.7, ahead) == 0
+
+
+def test_an_exporter_that_was_started_anew_has_the_clock_as_it_is() -> None:
+    assert sampled(1.6e9, 1.6e9 + 9.0, 0.0, restart=True) == pytest.approx(9.0)

@@ -85,6 +85,24 @@ def test_one_snapshot_is_no_verdict() -> None:
     assert RecentVerdicts().take(START, {"a": alone}) == []
 
 
+def test_a_host_whose_exporter_was_started_anew_is_judged_by_what_it_did_since() -> None:
+    """Its counters began at zero somewhere between two answers."""
+    verdicts, host, shown = RecentVerdicts(), Recent(), []
+    for number in range(12):
+        uptime = number - 5.5 if number > 5 else number + 1000.0
+        values: dict[str, dict[Labels, float]] = {
+            name: {labels: value * uptime if name.endswith("_total") else value for labels, value in series.items()}
+            for name, series in second(1, began=0).values.items()
+        }
+        samples: dict[Labels, float] = {(("probe", "tasks"),): 10 * uptime}
+        host.add(Snapshot(START + number, values | {"pinchpoint_sampler_samples_total": samples}))
+        shown.append([one.verdict.kind for one in verdicts.take(START + number, {"a": host})])
+
+    assert shown[3:6] == [[Kind.RESOURCE]] * 3
+    assert shown[6] == [], "one answer is no verdict"
+    assert shown[7:] == [[Kind.RESOURCE]] * 5
+
+
 def second(number: int, began: int, *, full: float = 0.97, before: float = 0.0) -> Snapshot:
     """Return a host after so many seconds; a lock was busy for a share of them, and a run is active from `began` on."""
     after = max(0, number - began)

@@ -312,6 +312,17 @@ def test_all_probes_are_blind_when_they_all_stand_still() -> None:
     assert usage(snapshot(1000, *series), snapshot(1004, *series)).blind == (BlindProbe("tasks", False, 4.0),)
 
 
+@pytest.mark.parametrize("ahead", [30.0, -30.0])
+def test_no_probe_is_blind_because_the_clock_of_its_host_was_set(ahead: float) -> None:
+    def at(time: float, seconds: float) -> Snapshot:
+        series: list[Series] = [("pinchpoint_sampler_clock_set_seconds", {}, seconds)]
+        for probe in ("tasks", "devices"):
+            series += [(SUCCESS, {"probe": probe}, 1), (LAST, {"probe": probe}, time + seconds)]
+        return snapshot(time, *series)
+
+    assert usage(at(1000, 0.0), at(1004, ahead)).blind == ()
+
+
 def test_ceph_daemons_that_give_no_answers_are_named_with_the_reason() -> None:
     series: list[Series] = [
         ("pinchpoint_ceph_socket_problem_info", {"daemon": "osd.0", "reason": "stopped"}, 1),

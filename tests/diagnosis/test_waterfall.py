@@ -56,6 +56,14 @@ def times(fall: Waterfall) -> dict[str, float]:
     return {one.name: round(1e3 * one.seconds, 6) for one in fall.steps}
 
 
+def test_a_daemon_whose_host_was_seen_for_a_part_of_the_time_is_as_busy_as_it_was_then() -> None:
+    def rates(seconds: float) -> list[float]:
+        hosts = store(writes(MadeHost(seconds), 100, 4.5, process=4.0), 100), MadeHost(30.0).cpu(0.1)
+        return [one.rate for one in found(*hosts)]
+
+    assert rates(10.0) == rates(30.0) == [pytest.approx(100)]
+
+
 def test_a_write_is_divided_from_its_first_byte_to_its_reply() -> None:
     host = store(writes(MadeHost(), 100, 4.5, process=4.0), 100)
     step(step(host, "receive", 100, 0.2), "write_prepare", 100, 0.9)

@@ -234,6 +234,19 @@ def test_who_took_part_in_a_phase_is_forgotten_and_what_they_used_is_not() -> No
     assert stream.take(moment(12.0))["a"] == host(12.0, **{WORK: 1.0})
 
 
+@pytest.mark.parametrize("uptime", [5.0, 1e5])
+def test_a_host_whose_exporter_is_started_in_a_phase_counts_from_there_however_long_it_ran(uptime: float) -> None:
+    def samples(second: int) -> float:
+        return 10 * (second - 12) if second >= 13 else 10 * (second + uptime)
+
+    moments = [
+        {**moment(float(second), "b"), "a": host(float(second), **{SAMPLES: samples(second)})} for second in range(40)
+    ]
+
+    assert times(window(10.0, 30.0, moments)) == ({"a": 13.0, "b": 10.0}, {"a": 30.0, "b": 30.0})
+    assert times(window(14.0, 30.0, moments)) == ({"a": 14.0, "b": 14.0}, {"a": 30.0, "b": 30.0})
+
+
 def test_an_exporter_that_was_started_anew_has_nothing_of_before() -> None:
     stream = Stream()
     stream.take(moment(10.0, **{WORK: 1.0, SAMPLES: 100.0}))

@@ -8,8 +8,10 @@ from judge.watched import NAMES, watched
 from pinchpoint.diagnosis.inputs import INPUTS
 from pinchpoint.diagnosis.series import picked
 from pinchpoint.judge.engine import KEEP_ENDED_SECONDS, Engine
-from pinchpoint.model import Snapshot
+from pinchpoint.model import Labels, Snapshot
+from pinchpoint.probes.benchmark import run_points
 from pinchpoint.report import document
+from pinchpoint.runs import PhaseMark, RunState, shifted
 from report.made import CLIENT, GAP, MDS, PHASES, made_record
 
 
@@ -91,6 +93,21 @@ def test_a_phase_whose_host_falls_silent_ends_where_it_was_seen_last() -> None:
         found.take({MDS: moment[MDS]} if silent else moment)
 
     assert [(one.phase, one.end) for one in found.phases][1:] == [("mdtest_easy_write", START + 70)]
+
+
+@pytest.mark.parametrize("step", [0.0, 30.0, -30.0])
+def test_a_phase_goes_on_when_the_clock_of_its_host_is_set(step: float) -> None:
+    found, made = engine(), MadeHost(1.0).works({"disk": 0.95}, device="sda").resource("disk", "sda", 0.99, "disk")
+    _, values = made.pair()
+    for second in range(40):
+        now, ahead = START + second, step if second >= 20 else 0.0
+        mark = PhaseMark("write", START + 5.123, None if second < 35 else START + 35)
+        run = RunState("r", "fio", START, phases=[mark], state="running")
+        points = Snapshot.of(now, run_points(shifted(run, ahead), now + ahead))
+        clock: dict[str, dict[Labels, float]] = {"pinchpoint_sampler_clock_set_seconds": {(): ahead}}
+        found.take({"a": Snapshot(now, {**values.values, **(points.values if second > 5 else {}), **clock})})
+
+    assert [(one.phase, round(one.end - one.start)) for one in found.phases] == [("write", 30)]
 
 
 def test_hosts_that_are_scraped_every_15_s_are_judged_over_all_of_a_phase() -> None:

@@ -375,7 +375,7 @@ def test_whatever_numbers_a_stranger_writes_into_a_marker_everything_else_is_ser
     probe.host.runs.write(
         Marker("own", "fio", NOW, phases=[PhaseMark("write", NOW)], pid=10, pid_start=77, command_pid=11)
     )
-    sampler = Sampler([probe], clock=lambda: 1.0, wall=lambda: NOW)
+    sampler = Sampler([probe], clock=lambda: 1.0, unix=at(lambda: NOW))
     sampler.step()
     exposition = text(sampler.points())
 
@@ -516,7 +516,7 @@ def test_an_untrusted_user_begins_few_series_whatever_is_written_and_started(mac
     host = replace(machine.host(), benchmarks=(Toy,))
     probe = BenchmarkProbe(host, at(lambda: NOW + time[0]))
     quota = SeriesQuota(host.users.trusts, lambda: time[0])
-    sampler = Sampler([probe], clock=lambda: time[0], wall=lambda: NOW, admit=quota.admit)
+    sampler = Sampler([probe], clock=lambda: time[0], unix=at(lambda: NOW), admit=quota.admit)
     machine.process(10, "toy", argv=("toy", "write"))
     begun: set[tuple[str, tuple[str, ...]]] = set()
     for second in range(20):

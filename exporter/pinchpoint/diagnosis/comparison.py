@@ -244,7 +244,7 @@ def compare(
     figure is compared, or `every` one.
     """
     before, after = _figures(base), _figures(other)
-    known = {} if reference is None else _figures(reference)
+    known = _figures(_uncounted(reference, base, other)) if reference else {}
     keys = [*before, *(key for key in after if key not in before)]
     mains: dict[PhasePlace, Key] = {}
     for key in keys:
@@ -273,6 +273,12 @@ def compare(
         moves=_moves(base, other),
         knobs=knobs(base.settings, other.settings),
     )
+
+
+def _uncounted(reference: RunGroup, *groups: RunGroup) -> RunGroup:
+    """Return the reference without runs whose spread counts already, since they are repeats in a compared group."""
+    counted = {run.run for group in groups if len(group.runs) > 1 for run in group.runs}
+    return RunGroup(reference.label, tuple(run for run in reference.runs if run.run not in counted))
 
 
 def _repeats(*figures: GroupFigure | None) -> list[tuple[float, ...]]:
@@ -438,6 +444,8 @@ def _row(pair: _Pair, level: float | None) -> ComparedFigure:
         return ComparedFigure(pair.key, base, other, _ratio(difference, scale), verdict=Assessment.UNKNOWN)
     half = None if level is None else half_width(pair.known, len(base.values), len(other.values), level)
     ratio = pair.log_ratio
+    if half is not None and ratio is not None and math.isinf(_expm1(abs(ratio) + half)):
+        half = math.inf
     noises = [_ratio(max(pair.bounds), scale)]
     interval = None
     if half is None:

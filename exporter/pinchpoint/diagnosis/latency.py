@@ -376,9 +376,13 @@ class _HostSnapshots:
             return
         before, after = self.pairs[host]
         earlier = dict(series(before, metric))
+        if after.time <= before.time:
+            return
+        # A host that was seen for a part of the time counts as if it had gone on like that.
+        whole = self.seconds / (after.time - before.time)
         for labels, value in series(after, metric):
             if labels in earlier and value >= earlier[labels]:
-                yield labels, value - earlier[labels]
+                yield labels, (value - earlier[labels]) * whole
 
 
 def _shallow(hosts: Mapping[str, Usage], work: BenchmarkWork) -> Iterator[ShallowDisk]:

@@ -5,16 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from pinchpoint.diagnosis.series import MAX_VALUE, finite, label, series
-from pinchpoint.metrics import PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS, PROBE_SUCCESS, SAMPLER_SAMPLES
+from pinchpoint.metrics import (
+    PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS,
+    PROBE_SUCCESS,
+    SAMPLER_CLOCK_SET_SECONDS,
+    SAMPLER_SAMPLES,
+)
 from pinchpoint.model import Labels, Metric, Snapshot
 
-__all__ = ["SnapshotPair", "restarted"]
+__all__ = ["SnapshotPair", "clock_set", "restarted"]
+
+ROUNDING_SECONDS = 1e-3
+"""Seconds by which the difference of two timestamps may be wrong: as floats they are multiples of 0.24 us."""
 
 
 def restarted(before: Snapshot, after: Snapshot) -> bool:
     """Return whether the exporter was started in between, so that all of its integrals began at zero."""
     samples = before.values.get(SAMPLER_SAMPLES.name, {})
     return any(value < samples.get(labels, 0.0) for labels, value in series(after, SAMPLER_SAMPLES))
+
+
+def clock_set(snapshot: Snapshot) -> float:
+    """Return by how many seconds the host's wall clock had been set forward, which its timestamps include."""
+    value = snapshot.value(SAMPLER_CLOCK_SET_SECONDS.name)
+    return value if value is not None and abs(value) < MAX_VALUE else 0.0
 
 
 class SnapshotPair:
@@ -25,6 +39,8 @@ class SnapshotPair:
         self.after = after
         self.seconds = seconds
         self.restarted = restarted(before, after)
+        self.set_forward = 0.0 if self.restarted else clock_set(after) - clock_set(before)
+        """By how many seconds the host's wall clock was set forward in between."""
         failed = {probe for probe, ok in self.then(PROBE_SUCCESS) if not ok}
         had_worked = (probe for probe, _ in self.then(PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS))
         self._hung = failed.intersection(had_worked) if failed else failed
@@ -88,6 +104,6 @@ class SnapshotPair:
         """
         old = finite(self.before.value(PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS.name, probe=probe))
         new = self.value(PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS, probe=probe)
-        if not old or not new or new < old:
+        if not old or not new or (found := new - old - self.set_forward) < -ROUNDING_SECONDS:
             return self.seconds
-        return new - old
+        return found if found > ROUNDING_SECONDS else 0.0

@@ -11,6 +11,7 @@ import msgspec
 
 from pinchpoint.diagnosis.blame import BenchmarkWork, workloads
 from pinchpoint.diagnosis.chains import MIN_COUNTED_SECONDS, WaitGraph, counted_chains, only_chains, wait_graph
+from pinchpoint.diagnosis.pair import restarted
 from pinchpoint.diagnosis.progress import active_phases
 from pinchpoint.diagnosis.series import label
 from pinchpoint.diagnosis.served import Served
@@ -55,8 +56,8 @@ class Recent:
         history = self._history
         if history and snapshot.time == history[-1].time:
             return
-        if history and snapshot.time < history[-1].time:
-            self.clear()  # the clock was set back: earlier snapshots cannot be compared
+        if history and (snapshot.time < history[-1].time or restarted(history[-1], snapshot)):
+            self.clear()  # the clock was set back, or the counters began anew: earlier snapshots cannot be compared
         history.append(snapshot)
         while len(history) > 2 and snapshot.time - history[1].time >= self._seconds:
             history.popleft()

@@ -551,7 +551,8 @@ def _blind(window: SnapshotPair) -> tuple[BlindProbe, ...]:
     # The times are by the exporter's clock, not ours: its present is the newest of them, or, if all
     # its probes stand still, the earlier newest one plus the time between the snapshots.
     earlier = [value for _, value in window.then(PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS)]
-    now = max([*last.values(), *(value + window.seconds for value in earlier)], default=0.0)
+    passed = window.seconds + window.set_forward
+    now = max([*last.values(), *(value + passed for value in earlier)], default=0.0)
     found = []
     for probe, success in sorted(window.by(PROBE_SUCCESS, "probe")):
         age = max(0.0, now - last[probe]) if probe in last else None

@@ -208,22 +208,25 @@ def _in_unit(seconds: float, unit: str) -> str:
 def _gains(before: Snapshots, after: Snapshots) -> tuple[dict[str, dict[tuple[str, str], float]], float]:
     """Return how much each daemon's counters rose, and the seconds between the moments.
 
-    A series that was reset in between is left out.
+    A series that was reset in between is left out. The gains of a host that was seen for a part of the time are
+    extrapolated to all of it.
     """
     daemons: dict[str, dict[tuple[str, str], float]] = {}
-    seconds = 0.0
-    for host in before.keys() & after.keys():
-        first, last = before[host], after[host]
-        seconds = max(seconds, last.time - first.time)
+    spans = {host: after[host].time - before[host].time for host in before.keys() & after.keys()}
+    seconds = max(spans.values(), default=0.0)
+    for host, span in spans.items():
+        if span <= 0:
+            continue
+        first, last, whole = before[host], after[host], seconds / span
         for key, (metric, name) in COUNTERS.items():
             for labels, gain in _rises(first, last, metric):
                 daemon, kind = picked(labels, "daemon", name)
-                daemons.setdefault(daemon, {})[key, kind] = gain
+                daemons.setdefault(daemon, {})[key, kind] = gain * whole
         if MDS_REPLIES.name not in last.values:
             continue  # without an MDS there is no lock, and every resource would be looked at
         for key, metric in (("lock", RESOURCE_BUSY_SECONDS), ("lock_runqueue", RESOURCE_RUNQUEUE_SECONDS)):
             for labels, gain in _rises(first, last, metric, LOCK_LABEL):
-                daemons.setdefault(label(labels, "owner"), {})[key, ""] = gain
+                daemons.setdefault(label(labels, "owner"), {})[key, ""] = gain * whole
     return daemons, seconds
 
 

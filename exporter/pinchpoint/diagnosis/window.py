@@ -120,7 +120,7 @@ class Window(msgspec.Struct):
     end: float | None = None
     """Unix seconds; None for a phase whose end was not seen."""
     before: dict[str, Snapshot] = msgspec.field(default_factory=dict)
-    """Each host at the start, or when it was first seen after it."""
+    """Each host at the start, or when it was first seen after it, or since its exporter was started anew."""
     after: dict[str, Snapshot] = msgspec.field(default_factory=dict)
     """Each host of `before` at the end, or when it was last seen before it, if it was seen again."""
     moments: tuple[float, float] | None = None
@@ -131,6 +131,8 @@ class Window(msgspec.Struct):
     """Their times, in Unix seconds."""
     hottest: SeenThreads | None = None
     """The threads without a role that were hottest in the phase."""
+    _anew: dict[str, Snapshot] = msgspec.field(default_factory=dict)
+    """Hosts whose exporter was started anew after the first moment, as they were first seen since."""
     _around: list[_Moment] = msgspec.field(default_factory=list)
     """The last moment before the start, and the first one not before it, if there are any."""
     _later: dict[str, Snapshot] = msgspec.field(default_factory=dict)
@@ -159,6 +161,10 @@ class Window(msgspec.Struct):
                 if snapshot.time > since:
                     self._later.setdefault(host, snapshot)
 
+    def restart(self, hosts: Snapshots) -> None:
+        """Take in the hosts whose exporters were started anew before the next moment, which has these snapshots."""
+        self._anew.update(hosts)
+
     def _keep(self, moment: _Moment) -> None:
         """Keep a moment at which the phase may be divided; its duration is not known yet."""
         length = moment.time - self.start
@@ -176,6 +182,9 @@ class Window(msgspec.Struct):
         came = {**self._later, **self._around[-1].fresh()}
         self.before = {host: snapshot for host, snapshot in came.items() if begin.time < snapshot.time < last.time}
         self.before.update(begin.fresh())
+        self.before.update(
+            (host, snapshot) for host, snapshot in self._anew.items() if begin.time < snapshot.time < last.time
+        )
         self.after = {
             host: last.hosts[host]
             for host, snapshot in self.before.items()
@@ -185,7 +194,7 @@ class Window(msgspec.Struct):
         kept = {moment.time: moment for moment in self._kept.values()}
         self.parted = tuple(parting(sorted(kept), self.start, self.end, self.moments))
         self.inner = [kept[time].fresh() for time in self.parted]
-        self._around, self._later, self._kept = [], {}, {}
+        self._around, self._later, self._kept, self._anew = [], {}, {}, {}
 
 
 class Windows:
@@ -213,11 +222,17 @@ class Windows:
         if not moment:
             return
         now = time_of(moment)
+        anew = {
+            host: snapshot
+            for host, snapshot in moment.items()
+            if (known := self._hosts.get(host)) is not None and restarted(known, snapshot)
+        }
         self._hosts = {**self._hosts, **moment}
         self._times.append(now)
         self._recent.append(_Moment(now, self._hosts))
         begun = 0
         for window in self._open:
+            window.restart(anew)
             window.see(self._recent[-1], parted=begun < MAX_PARTED_PHASES)
             begun += window.begun
         for window in [window for window in self._open if window.end is not None and now >= window.end]:

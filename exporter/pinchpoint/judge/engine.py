@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence, Set
 import msgspec
 
 from pinchpoint.diagnosis.facts import Facts, facts, merged
+from pinchpoint.diagnosis.pair import clock_set
 from pinchpoint.diagnosis.progress import ActivePhase, active_phases
 from pinchpoint.diagnosis.recent import Judged, Recent, RecentVerdicts
 from pinchpoint.diagnosis.series import finite, forget_series
@@ -29,6 +30,8 @@ MAX_OPEN_PHASES = 256
 """Maximum number of phases followed at once; a host that shows more than a benchmark has is not credible."""
 MAX_JUDGED_RUNS = 64
 """Maximum number of runs judged at once."""
+START_DIGITS = 2
+"""Digits of a phase's start in seconds that tell phases apart: the sums that make it up differ in the last ones."""
 SETTINGS_INTERVAL_SECONDS = 15.0
 """Seconds between two looks at settings: exporters read most of them less often."""
 KEEP_ENDED_SECONDS = 900.0
@@ -52,7 +55,7 @@ class PhaseVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _Key = tuple[str, str, str, float]
-"""Identity of a phase: benchmark, run, name, and start by its host's clock."""
+"""Identity of a phase: benchmark, run, name, and start by its host's clock as it was when the exporter started."""
 
 
 class _Open(msgspec.Struct):
@@ -112,13 +115,14 @@ class Engine:
         began = set()
         for host, snapshot in moment.items():
             for phase in active_phases(snapshot):
-                key = phase.benchmark, phase.run, phase.phase, phase.start or 0.0
+                start = round((phase.start or 0.0) - clock_set(snapshot), START_DIGITS)
+                key = phase.benchmark, phase.run, phase.phase, start
                 if (known := self._open.get(key)) is not None:
                     known.seen = snapshot.time
                 elif len(self._open) < MAX_OPEN_PHASES:
                     # By our clock: that of its host may differ.
-                    start = snapshot.time - (_elapsed(snapshot, phase) or 0.0)
-                    self._open[key] = _Open(self._windows.open(start), host, snapshot.time)
+                    window = self._windows.open(snapshot.time - (_elapsed(snapshot, phase) or 0.0))
+                    self._open[key] = _Open(window, host, snapshot.time)
                     began.add(key)
         return began
 
