@@ -99,7 +99,7 @@ def test_a_host_whose_exporter_was_started_anew_is_judged_by_what_it_did_since()
         shown.append([one.verdict.kind for one in verdicts.take(START + number, {"a": host})])
 
     assert shown[3:6] == [[Kind.RESOURCE]] * 3
-    assert shown[6] == [], "one answer is no verdict"
+    assert shown[6] == [], "one answer is not enough"
     assert shown[7:] == [[Kind.RESOURCE]] * 5
 
 

@@ -44,8 +44,10 @@ class Waiting:
     def __init__(self, waiting: Mapping[int, int] | None = None) -> None:
         self.waiting = waiting
         self.closed = False
+        self.reads = 0
 
     def read(self) -> Mapping[int, int] | None:
+        self.reads += 1
         return self.waiting
 
     def close(self) -> None:
@@ -264,6 +266,20 @@ def test_a_link_with_a_standing_queue_is_full(bench: Bench) -> None:
 
     assert bench.value("link", "lo") == pytest.approx(1.5)
     assert bench.value("link", "lo", "saturated") == pytest.approx(0.6)
+
+
+def test_queues_are_looked_at_less_often_while_nothing_moves_and_at_once_when_something_does(bench: Bench) -> None:
+    bench.link("lo", 1, None, state="unknown", real=False)
+    bench.queues.waiting = {1: 0}
+    for _ in range(40):
+        bench.bytes(lo=(5, 5))
+        bench.sample()
+    quiet = bench.queues.reads
+    for n in range(40):
+        bench.bytes(lo=(6 + n, 6))
+        bench.sample()
+
+    assert quiet < (bench.queues.reads - quiet) / 2
 
 
 def test_links_that_are_down_or_can_tell_nothing_are_left_out(bench: Bench) -> None:

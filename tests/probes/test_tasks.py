@@ -321,6 +321,7 @@ def test_a_lock_is_full_of_threads_that_are_born_and_end_between_two_looks(machi
         worker, start = 1000 + turn, int((BOOTED + clock.now) * ticks)
         machine.write(f"proc/700/task/{worker}/comm", "ceph-fuse\n")
         machine.write(f"proc/700/task/{worker}/stat", stat_line(worker, "ceph-fuse", start=start))
+        machine.write(f"proc/{worker}/status", f"Name:\tceph-fuse\nTgid:\t700\nPid:\t{worker}\n")
         machine.ran(700, worker, 0.085)
         used = round((turn + 1) * 0.085 * ticks)
         machine.write("proc/700/stat", stat_line(700, "ceph-fuse", utime=used))

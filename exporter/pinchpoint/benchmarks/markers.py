@@ -197,6 +197,8 @@ class RunDirectory(SharedDirectory):
 
     def _look(self, now: float) -> tuple[Sequence[Marker], frozenset[str]]:
         """Return `markers`, and which of their runs are in progress."""
+        if self._listing.known(self.path) == {}:
+            return (), frozenset()  # as most of the time
         try:
             directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:

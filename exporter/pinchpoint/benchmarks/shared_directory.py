@@ -76,6 +76,13 @@ class Listing(Generic[Found]):
         self._known = (changed, found) if settled else None
         return found
 
+    def known(self, path: Path) -> Found | None:
+        """Return what a directory held if it has not changed since, without opening it; else None."""
+        try:
+            return self._known[1] if self._known and self._known[0] == os.stat(path).st_mtime_ns else None
+        except OSError:
+            return None
+
     def forget(self) -> None:
         """Read it again the next time."""
         self._known = None

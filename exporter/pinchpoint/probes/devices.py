@@ -54,6 +54,8 @@ LINK_LOOK_INTERVAL_SECONDS = 10.0
 """Seconds between two looks at which links there are, and how fast."""
 QUEUE_INTERVAL_SECONDS = 0.2
 """Seconds between two looks at queues: each wakes a thread, which costs as much as a sample of all disks."""
+IDLE_QUEUE_INTERVAL_SECONDS = 0.8
+"""... while nothing waited there and nothing has moved since: the first packets end that."""
 FRESH_QUEUE_SECONDS = 1.0
 """Seconds for which a look at queues counts."""
 MAX_DEVICE_OWNERS = 64
@@ -212,15 +214,17 @@ class Lookout:
         self._queues = queues
         self._next_links = float("-inf")
 
-    def ask(self, now: float) -> None:
-        """Request an update of `seen`."""
-        if self.due(now):
+    def ask(self, now: float, *, idle: bool = False) -> None:
+        """Request an update of `seen`; with `idle`, nothing has moved through the links since the last sample."""
+        if self.due(now, idle=idle):
             self.look(now)
 
-    def due(self, now: float) -> bool:
+    def due(self, now: float, *, idle: bool = False) -> bool:
         """Return whether there is anything to look at."""
         # Samples are as far apart, but for some milliseconds.
-        queues = self._queues is not None and now - self.seen.time >= 0.75 * QUEUE_INTERVAL_SECONDS
+        idle = idle and not any((self.seen.waiting or {}).values())
+        pause = IDLE_QUEUE_INTERVAL_SECONDS if idle else QUEUE_INTERVAL_SECONDS
+        queues = self._queues is not None and now - self.seen.time >= pause - 0.25 * QUEUE_INTERVAL_SECONDS
         return queues or now >= self._next_links
 
     def look(self, now: float) -> None:
@@ -248,14 +252,14 @@ class ThreadedLookout(Lookout):
         self._asked: SimpleQueue[float | None] = SimpleQueue()
         self._thread: NamedThread | None = None
 
-    def ask(self, now: float) -> None:
+    def ask(self, now: float, *, idle: bool = False) -> None:
         """Ask the thread to look, unless it still waits for the kernel."""
         if self._thread is None:
             self.look(now)
             thread = NamedThread(target=self._run, name="probe-links", daemon=True)
             thread.start()
             self._thread = thread  # only now: starting it may fail, and is tried again
-        elif self.due(now) and self._asked.empty():
+        elif self.due(now, idle=idle) and self._asked.empty():
             self._asked.put(now)
 
     def _run(self) -> None:
@@ -414,13 +418,14 @@ class Devices(Probe):
         except OSError as error:
             self._disk_table.close()
             errors.append(error)
+        idle = False
         try:
-            self._sample_links(now, elapsed, self._link_table.read())
+            idle = self._sample_links(now, elapsed, self._link_table.read())
         except OSError as error:
             self._link_table.close()
             errors.append(error)
         if self._last is not None:
-            self._lookout.ask(now)  # last, since the lookout needs the interpreter too
+            self._lookout.ask(now, idle=idle)  # last, since the lookout needs the interpreter too
         unread = [error for error in errors if not isinstance(error, FileNotFoundError)]
         if len(errors) == 2 and not unread:
             raise NotPresent(f"neither diskstats nor net/dev in {self.host.procfs}")
@@ -461,7 +466,8 @@ class Devices(Probe):
             known = self._whole[name] = not name.startswith("ram") and path.exists()
         return known
 
-    def _sample_links(self, now: float, elapsed: float, found: list[LinkCounts]) -> None:
+    def _sample_links(self, now: float, elapsed: float, found: list[LinkCounts]) -> bool:
+        """Add a sample of each link; return whether nothing has moved through those that have a queue."""
         seen = self._lookout.seen
         waiting = (seen.waiting if now - seen.time <= FRESH_QUEUE_SECONDS else None) or {}
         links = {counts.name: counts for counts in found if counts.name in seen.links}
@@ -487,7 +493,8 @@ class Devices(Probe):
             span, total, _, _ = device.window.sums
             kind.add(counts.name, elapsed, busy, filled and total >= kind.threshold * span)
         kind.settle(elapsed)
-        self._last_links = links
+        earlier, self._last_links = self._last_links, links
+        return all(earlier.get(name) == counts for name, counts in links.items() if seen.links[name].ifindex in waiting)
 
     def points(self) -> Iterator[Point]:
         """Yield the integrals of every disk and link."""

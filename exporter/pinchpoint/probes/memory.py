@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 from pinchpoint import resources
+from pinchpoint.expressions import expression
 from pinchpoint.host.procfs import FormatError, read_bytes
 from pinchpoint.metrics import (
     MEMORY_ALLOCATION_STALLS,
@@ -28,6 +29,8 @@ PAGES = {
     "nr_dirty_threshold": MEMORY_DIRTY_THRESHOLD_BYTES,
 }
 """Fields of vmstat in pages (mm/vmstat.c; nr_dirty_threshold since Linux 2.6.37)."""
+STALLS = "allocstall"
+FIELDS = expression(rf"(?m)^({'|'.join(PAGES)}|{STALLS}\w*) (\d{{1,20}})$".encode())
 
 
 def parse_vmstat(raw: bytes) -> dict[str, int]:
@@ -37,15 +40,12 @@ def parse_vmstat(raw: bytes) -> dict[str, int]:
     up under that name. Raises FormatError if the file has no known field.
     """
     found: dict[str, int] = {}
-    for line in raw.splitlines():
-        name, _, number = line.partition(b" ")
-        if not number.isdigit() or len(number) > 20:
-            continue
-        key = "allocstall" if name.startswith(b"allocstall") else name.decode("ascii", "replace")
-        if key in PAGES:
-            found[key] = int(number)
-        elif key == "allocstall":
-            found[key] = found.get(key, 0) + int(number)
+    for field, number in FIELDS.findall(raw):
+        name = field.decode()
+        if name.startswith(STALLS):
+            found[STALLS] = found.get(STALLS, 0) + int(number)
+        else:
+            found[name] = int(number)
     if not found:
         raise FormatError(f"not a vmstat: {raw[:80]!r}")
     return found

@@ -60,7 +60,7 @@ class Tasks(Probe):
         self._load = Load(host.activity)
         self._uses: dict[Task, tuple[str, Process, RoleTotals]] = {}
         self._processes: Mapping[int, Process] = {}
-        self._generation = -1
+        self._turnover = -1
         self._counted = self._closed = float("-inf")
         self._charged: dict[int, int] = {}
         self._unknown: dict[int, tuple[Process, int]] = {}
@@ -84,8 +84,8 @@ class Tasks(Probe):
         if self._source is None:
             self._source = choose_source(self.host.procfs, self._period, self.host.task_source, self._most)
         source = self._source
-        if self.host.processes.generation != self._generation or now - self._counted >= RECOUNT_INTERVAL_SECONDS:
-            self._generation = self.host.processes.generation
+        if self.host.processes.turnover != self._turnover or now - self._counted >= RECOUNT_INTERVAL_SECONDS:
+            self._turnover = self.host.processes.turnover
             self._counted = now
             self._quota.share(process.owner for process in self._processes.values())
             source.follow(self._processes, now)
@@ -264,4 +264,4 @@ class Tasks(Probe):
         if self._source is not None:
             self._source.close()
             self._source = None
-            self._generation = -1
+            self._turnover = -1

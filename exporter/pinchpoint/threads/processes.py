@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, MutableMapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -18,6 +19,7 @@ from pinchpoint.quotas import shared_out
 from pinchpoint.threads.identity import NOT_THE_PROGRAM, ShownOwners, mark
 from pinchpoint.threads.roles import BENCHMARK, UNVERIFIED, ProcessRule, Roles
 from pinchpoint.threads.slurm import SlurmSteps
+from pinchpoint.threads.task_source import KeptFile
 from pinchpoint.user_labels import marked, split_user, unmarked, user_mark, user_of
 
 __all__ = ["Process", "Processes", "ceph_id"]
@@ -37,6 +39,8 @@ KERNEL_SCAN_INTERVAL_SECONDS = 60.0
 one that ended and whose pid was given away again is noticed that late."""
 YOUNG_SECONDS = 2.0
 """Seconds for which a new process is read again at each scan."""
+LOADAVG_BYTES = 128
+"""Most bytes of ``/proc/loadavg`` (loadavg_proc_show, fs/proc/loadavg.c)."""
 CLUSTER_ID_CHARACTERS = 8
 """Characters of the fsid that distinguish two clusters' daemons on one host."""
 MAX_OWNERS_PER_CLASS = 128
@@ -108,6 +112,11 @@ class Processes:
         self._roles = roles
         self._adopted = adopted
         self._users = users or own_users()
+        try:
+            self._own = shows_own_pids(procfs)
+        except OSError:
+            self._own = True
+        self._loadavg: KeptFile | None = None
         self._lock = Lock()
         self._seen: dict[int, Stat] = {}
         self._first_seen: dict[int, float] = {}
@@ -129,6 +138,8 @@ class Processes:
         """Pids of the workqueue workers."""
         self.generation = 0
         """Rises with every scan that found new processes or threads."""
+        self.turnover = 0
+        """Rises only with those after which the followed processes, or their threads, may be others."""
         self._clusters: dict[tuple[int, int], str] = {}
         self._several = self._renamed = False
 
@@ -188,7 +199,9 @@ class Processes:
         full = now - self._read_users >= FULL_SCAN_INTERVAL_SECONDS
         kernel = now - self._read_kernel >= KERNEL_SCAN_INTERVAL_SECONDS
         last_pid = self._newest_pid()
-        born = self._born(last_pid)
+        groups = self._groups(last_pid)
+        born = None if groups is None else {number for number, group in groups.items() if number == group}
+        self.turnover += groups is None or not self._followed.keys().isdisjoint(groups.values())
         young = now - self._newcomer < YOUNG_SECONDS
         if not (full or kernel or young or born is None or born) and roots == self._roots and not self._renamed:
             if last_pid != self._last_pid:  # a thread of a known process
@@ -217,7 +230,9 @@ class Processes:
         self._renamed = False
         if changed:
             self._classify_again(changed)
-        self._followed = {**self._current, **self._show(now)}
+        followed = {**self._current, **self._show(now)}
+        self.turnover += followed != self._followed
+        self._followed = followed
         self.generation += 1
 
     def _read(
@@ -282,31 +297,27 @@ class Processes:
 
         None without it, and where the procfs is that of another PID namespace than ours: the field is of ours.
         """
+        if not self._own:
+            return None
         try:
-            own = shows_own_pids(self._procfs)
-        except OSError:
-            own = True
-        try:
-            return int(read_bytes(f"{self._procfs}/loadavg").rpartition(b" ")[2]) if own else None
+            if self._loadavg is None:
+                self._loadavg = KeptFile(f"{self._procfs}/loadavg", LOADAVG_BYTES)
+            return int(self._loadavg.read().rpartition(b" ")[2])
         except (OSError, ValueError):
             return None
 
-    def _born(self, last_pid: int | None) -> set[int] | None:
-        """Return the processes that were started since the last scan; None where they are not known.
+    def _groups(self, last_pid: int | None) -> dict[int, int] | None:
+        """Return the process of each thread that was started since the last scan; None where they are not known.
 
         The kernel gives numbers to threads and processes in one ascending row (alloc_pid, kernel/pid.c).
         """
         if last_pid is None or self._last_pid is None or not 0 <= last_pid - self._last_pid <= MAX_BORN:
             return None
-        return {pid for pid in range(self._last_pid + 1, last_pid + 1) if self._is_process(pid)}
-
-    def _is_process(self, number: int) -> bool:
-        """Return whether a number belongs to a process; procfs also shows threads that it does not list."""
-        try:
-            group = parse_thread_group(read_bytes(f"{self._procfs}/{number}/status"))
-        except (OSError, FormatError):
-            return False
-        return group == number
+        found = {}
+        for number in range(self._last_pid + 1, last_pid + 1):
+            with suppress(OSError, FormatError):  # it has ended; procfs also shows threads that it does not list
+                found[number] = parse_thread_group(read_bytes(f"{self._procfs}/{number}/status"))
+        return found
 
     def _stat(self, pid: int) -> Stat | None:
         try:
