@@ -318,6 +318,26 @@ def test_helpers_that_do_not_end_are_not_replaced_without_end(both: Scene) -> No
     assert both.ward.of(ALICE) not in stuck
 
 
+def test_helpers_that_do_not_end_count_for_all_subordinate_uids_of_a_user_and_for_all_users(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.ward.lasting = True
+    for number in range(MAX_DYING):
+        user = User(100_000 + number, 100)
+        scene.runs(user, 10 + number)
+        hang(scene, user, 0)
+        scene.machine.end(10 + number)
+        scene.look(MAX_RESTART_PAUSE_SECONDS)
+    scene.runs(User(100_020, 100), 30)
+    scene.look()
+    assert len(scene.ward.helpers) == MAX_DYING
+
+    monkeypatch.setattr(user_helpers, "MAX_ALL_DYING", MAX_DYING)
+    scene.runs(BOB, 20)
+    scene.look()
+    assert len(scene.ward.helpers) == MAX_DYING
+
+
 def test_a_run_whose_leader_goes_while_there_is_no_helper_has_ended(both: Scene) -> None:
     both.ward.gone = True
     for helper in both.ward.helpers:

@@ -4,8 +4,10 @@ from machine import Machine
 from pinchpoint.benchmarks.talk import MAX_TOLD_PROCESSES
 from pinchpoint.benchmarks.user_tasks import UserTasks
 from pinchpoint.host.confine import User
+from pinchpoint.host.users import Subordinates, Users
 
 ALICE, BOB = User(1000, 100, (100, 200)), User(1001, 100)
+USERS = Users((), lambda: [Subordinates(1000, 100_000, 65_536)])
 
 
 def runs(machine: Machine, user: User, pid: int, comm: str, ppid: int = 1) -> None:
@@ -18,7 +20,7 @@ def runs(machine: Machine, user: User, pid: int, comm: str, ppid: int = 1) -> No
 
 def told(machine: Machine) -> dict[User, dict[int, bool]]:
     """Return which processes are told, and whether they are the user's own."""
-    found = UserTasks({"toy"}).of(machine.tree())
+    found = UserTasks({"toy"}, USERS, 2).of(machine.tree())
     return {user: {pid: task.own for pid, task in tasks.items()} for user, tasks in found.items()}
 
 
@@ -53,6 +55,17 @@ def test_a_process_that_cannot_be_seen_is_left_out(machine: Machine) -> None:
     (machine.procfs / "10" / "status").unlink()
 
     assert told(machine) == {}
+
+
+def test_of_a_user_with_many_subordinate_uids_the_oldest_count(machine: Machine) -> None:
+    for number in range(20):
+        runs(machine, User(100_000 + number, 100), 10 + number, "toy", ppid=9 + number)
+    runs(machine, BOB, 50, "toy", ppid=29)
+
+    found = told(machine)
+
+    assert [user.uid for user in found] == [100_000, 100_001, BOB.uid]
+    assert sum(map(len, found.values())) < 2 * 22
 
 
 def test_a_user_with_other_groups_is_another_one(machine: Machine) -> None:

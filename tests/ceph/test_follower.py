@@ -446,6 +446,36 @@ def test_more_sockets_than_can_be_followed_make_their_processes_blind_and_those_
     assert until(30, lambda: up(followers) == {"mds.b": 0, "mds.a": 1})
 
 
+def test_processes_that_anybody_may_start_take_little_time_to_look_at_however_many_there_are(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+    spent = [0.0]
+
+    def costly(tables: object, procfs: Path, rootfs: Path, process: Process, now: float) -> list[AdminSocket]:
+        looked.append(process.pid)
+        spent[0] += module.MAX_LOOK_SECONDS / 2
+        return []
+
+    monkeypatch.setattr(module, "admin_sockets", costly)
+    monkeypatch.setattr("pinchpoint.ceph.follower.time.thread_time", lambda: spent[0])
+    machine.process(5, "ceph-mds", argv=("ceph-mds", "-i", "a"))
+    for pid in range(10, 30):
+        machine.process(pid, "rbd", uid=1000)
+    everybody = Followers(
+        machine.procfs, machine.procfs.parent, machine.host().processes, ["ceph-mds", "ceph-client"], Rounds
+    )
+
+    everybody.refresh(100.0)
+    assert looked[0] == 5
+    assert len(looked) == 3
+    everybody.refresh(100.6)
+    assert looked[3:] == [5], "a daemon does not wait"
+    everybody.refresh(100.0 + 2 * module.LOOK_TIMES * module.MAX_LOOK_SECONDS)
+    assert len(set(looked)) == 5, "and the others have their turn"
+    everybody.close()
+
+
 def test_the_sockets_of_daemons_are_followed_however_many_others_are(
     machine: Machine, daemon: DaemonSocket, other: DaemonSocket, monkeypatch: pytest.MonkeyPatch
 ) -> None:

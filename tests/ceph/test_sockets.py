@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from machine import Machine
-from pinchpoint.ceph.sockets import admin_sockets, is_ceph_client, listening_sockets, resolve_in_root
+from pinchpoint.ceph import sockets as module
+from pinchpoint.ceph.sockets import (
+    TABLE_TIMES,
+    AdminSocket,
+    SocketTables,
+    is_ceph_client,
+    listening_sockets,
+    resolve_in_root,
+)
+from pinchpoint.ceph.sockets import admin_sockets as sockets_of
 from pinchpoint.threads.processes import Process
 
 TABLE = b"""\
@@ -25,6 +34,10 @@ Num       RefCount Protocol Flags    Type St Inode Path
 """In the format of unix_seq_show (net/unix/af_unix.c, Linux 6.18)."""
 OSD = Process(10, 100, "ceph-osd", "ceph-osd", "osd.0")
 CLIENT = Process(10, 100, "ceph-fuse", "ceph-client", "ceph-fuse")
+
+
+def admin_sockets(procfs: Path, rootfs: Path, process: Process) -> list[AdminSocket]:
+    return sockets_of(SocketTables(procfs), procfs, rootfs, process, 0.0)
 
 
 def listens(machine: Machine, pid: int, table: bytes, *inodes: int) -> None:
@@ -59,6 +72,23 @@ def test_the_kernels_own_table_lists_a_socket_of_ours(tmp_path: Path) -> None:
         assert Path(path).resolve() in [
             found.resolve().resolve() for found in admin_sockets(Path("/proc"), Path("/"), me)
         ]
+
+
+def test_a_table_is_read_once_for_a_namespace_and_kept_for_longer_the_longer_it_takes(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "namespace_of", lambda procfs, pid: {10: 1, 11: 1, 12: 2}[pid])
+    times = iter([0.0, 0.5, 0.5, 0.5, 1.0, 1.0])
+    for pid in (10, 11, 12):
+        machine.write(f"proc/{pid}/net/unix", TABLE)
+    tables = SocketTables(machine.procfs, lambda: next(times))
+
+    first = tables.named(10, 100.0)
+    machine.write("proc/11/net/unix", "")
+    assert list(first) == ["socket:[101]", "socket:[104]"]
+    assert tables.named(11, 100.0 + 0.5 * TABLE_TIMES) is first
+    assert tables.named(12, 100.0) == first
+    assert tables.named(11, 100.1 + 0.5 * TABLE_TIMES) == {}
 
 
 @given(st.binary())
@@ -108,7 +138,7 @@ def test_without_rights_a_daemon_s_socket_is_found_by_name_and_a_client_s_is_not
     def denied(*_: object) -> bytes:
         raise PermissionError
 
-    monkeypatch.setattr("pinchpoint.ceph.sockets.read_bytes", denied)
+    monkeypatch.setattr(SocketTables, "named", denied)
 
     assert sorted(found.resolve() for found in admin_sockets(machine.procfs, rootfs, OSD)) == sorted(
         [rootfs / "run/ceph/ceph-osd.0.asok", rootfs / "run/ceph/0f-11/ceph-osd.0.asok"]
@@ -123,7 +153,7 @@ def test_want_of_descriptors_of_our_own_does_not_mean_that_a_process_has_no_sock
     def too_many(*_: object) -> bytes:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    monkeypatch.setattr("pinchpoint.ceph.sockets.read_bytes", too_many)
+    monkeypatch.setattr(SocketTables, "named", too_many)
 
     with pytest.raises(OSError, match="Too many open files"):
         admin_sockets(machine.procfs, machine.procfs.parent, OSD)

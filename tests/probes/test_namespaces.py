@@ -15,7 +15,8 @@ from machine import Machine
 from pinchpoint.host.netns import namespace_of
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, NotPresent
-from pinchpoint.probes.namespaces import MAX_NAMESPACES, TOO_MANY, Namespaces
+from pinchpoint.probes import namespaces as module
+from pinchpoint.probes.namespaces import MAX_LINKS, MAX_NAMESPACES, TOO_MANY, Namespaces
 from pinchpoint.threads.processes import Processes
 from polling import until
 
@@ -182,3 +183,21 @@ def link(machine: Machine, pid: int, name: str) -> None:
     """Put a process into a namespace of the fake machine."""
     machine.write(f"proc/{pid}/ns/{name}", "")
     os.link(machine.procfs / str(pid) / "ns" / name, machine.procfs / str(pid) / "ns" / "net")
+
+
+def test_the_links_of_a_users_namespace_leave_those_of_trusted_users_their_room(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Ceph client has no mark in its name, whoever started it."""
+    machine.process(50, "rbd", uid=1000)
+    machine.process(60, "fio", uid=0)
+    links = {2: {f"x{number}": 0 for number in range(MAX_LINKS)}, 3: {"eth0": 1000}}
+    monkeypatch.setattr(module, "namespace_of", lambda procfs, pid: {"self": 1, 50: 2, 60: 3}[pid])
+    monkeypatch.setattr(module._Namespace, "waiting", lambda self, now, path, number: links[number])
+    probe = Namespaces(machine.host())
+
+    for now in (1.0, 1.2):
+        probe.sample(now)
+
+    assert busy(probe)["eth0/fio"] == pytest.approx(0.2)
+    assert len(busy(probe)) == MAX_LINKS + 1

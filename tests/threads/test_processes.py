@@ -583,6 +583,12 @@ def test_ceph_of_the_hosts_list_of_users_may_run_a_daemon(machine: Machine) -> N
     assert processes.followed(0.0)[11].owner == "osd.?@uid167"
 
 
+def test_the_id_of_a_daemon_cannot_look_like_the_mark_of_a_user(machine: Machine) -> None:
+    machine.process(10, "ceph-osd", argv=("ceph-osd", "-i", "0@uid1000"))
+
+    assert found(table(machine)) == {10: ("ceph-osd", "osd.0\ufffduid1000")}
+
+
 def test_anybody_may_run_what_is_no_daemon(machine: Machine) -> None:
     machine.process(10, "fio", uid=1000)
     machine.process(11, "qemu-system-x86", uid=64055)

@@ -5,7 +5,8 @@ import os
 import pytest
 
 from machine import Machine
-from pinchpoint.waits.datafiles import MOUNTS_INTERVAL_SECONDS, DataFiles, DataPlace
+from pinchpoint.host.mount_tables import MOUNTS_INTERVAL_SECONDS
+from pinchpoint.waits.datafiles import DataFiles, DataPlace
 from pinchpoint.waits.stack_rules import FUSE, load_waits
 
 MOUNTS = """\

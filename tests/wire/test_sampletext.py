@@ -11,6 +11,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from linear import costs_more_than_its_length
 from pinchpoint.model import Labels
 from pinchpoint.wire.sampletext import parse_head, render_head, render_value, split_sample
 
@@ -24,6 +25,14 @@ HOSTILE = (("a", '"\\\n,}={ # {x="1"} 1 2\r\x85\u2028'),)
 @example("a", (("b", "\\n"), ("c", "\\")))
 def test_a_head_is_read_as_it_was_written(name: str, labels: Labels) -> None:
     assert parse_head(render_head(name, labels)) == (name, labels)
+
+
+def test_many_labels_take_no_longer_than_their_head_is_long() -> None:
+    def read(text: str) -> None:
+        labels = ",".join(f'a{number}=""' for number in range(len(text)))
+        parse_head(f"a{{{labels}}}")
+
+    assert not costs_more_than_its_length(read, "", "x", "")
 
 
 @given(LABELS, st.floats())

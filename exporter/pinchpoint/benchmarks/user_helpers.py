@@ -39,7 +39,9 @@ MAX_HELPERS_PER_USER = 2
 """Maximum number of helpers of one user, who has one for each set of groups."""
 MAX_DYING = 3
 """Helpers of one user that were killed and have not ended: then there is no further one. A file system that hangs may
-hold them in the kernel."""
+hold them in the kernel, ..."""
+MAX_ALL_DYING = 64
+"""... and those of all users, who count towards the service's limit of processes."""
 MAX_WAIT_SECONDS = 0.1
 """Seconds that one look waits for all answers; the other probes wait as long."""
 MAX_ANSWER_SECONDS = 10.0
@@ -105,7 +107,7 @@ class UserHelpers:
                 self._kinds.setdefault(comm, []).append(kind)
         self._nursery = nursery
         self._users = users
-        self._tasks = UserTasks(self._kinds.keys())
+        self._tasks = UserTasks(self._kinds.keys(), users, MAX_HELPERS_PER_USER)
         self._accounts: dict[User, _Account] = {}
         self._restarts = dict.fromkeys(Fault, 0)
         self._told: set[str] = set()
@@ -241,11 +243,14 @@ class UserHelpers:
         return True
 
     def _start(self, account: _Account, now: float) -> UserHelper | None:
-        if now < account.resumes or len(account.dying) >= MAX_DYING:
+        if now < account.resumes:
             return None
         others = sum(helper.user.uid != 0 for helper in self.helpers)
         # A user may have thousands of subordinate uids.
         user = self._users.user(account.user.uid)
+        dying = [self._users.user(each.user.uid) for each in self._accounts.values() for _ in each.dying]
+        if dying.count(user) >= MAX_DYING or len(dying) >= MAX_ALL_DYING:
+            return None
         if sum(self._users.user(helper.user.uid) == user for helper in self.helpers) >= MAX_HELPERS_PER_USER:
             return None
         if account.user.uid != 0 and others >= MAX_HELPERS and not self._retire():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 
 from pinchpoint.benchmarks.talk import MAX_TOLD_PROCESSES, Task
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.host.confine import User
+from pinchpoint.host.users import Users
 
 __all__ = ["UserTasks"]
 
@@ -15,10 +17,15 @@ MAX_GROUPS = 256
 
 
 class UserTasks:
-    """The benchmarks of each user, by the names of their processes."""
+    """The benchmarks of each user, by the names of their processes.
 
-    def __init__(self, comms: Collection[str]) -> None:
+    Somebody has a helper for each set of groups and each subordinate uid: the oldest `most` of them count.
+    """
+
+    def __init__(self, comms: Collection[str], accounts: Users, most: int) -> None:
         self._comms = comms
+        self._accounts = accounts
+        self._most = most
         self._users: dict[tuple[int, int, str], User | None] = {}
         """Whose a process is, by pid, start and name; None if that can't be seen."""
 
@@ -28,9 +35,13 @@ class UserTasks:
         Of the processes of others nothing but what is above, since they may not be read, and are followed elsewhere.
         """
         users = dict(self._owners(tree))
-        found: dict[User, dict[int, Task]] = {
-            user: {} for pid, user in users.items() if tree.processes[pid].comm in self._comms
-        }
+        found: dict[User, dict[int, Task]] = {}
+        numbers: Counter[int] = Counter()
+        for pid, user in users.items():
+            if user not in found and tree.processes[pid].comm in self._comms:
+                numbers[account := self._accounts.user(user.uid)] += 1
+                if numbers[account] <= self._most:
+                    found[user] = {}
         for pid, user in users.items():
             if user in found and len(found[user]) < MAX_TOLD_PROCESSES:
                 found[user][pid] = _task(tree, pid, own=True)

@@ -21,7 +21,7 @@ from pinchpoint.ceph.asker import Asker, Awaited
 from pinchpoint.ceph.asok import AdminSocketError, Conversation, Question, SilentError, UnknownCommandError
 from pinchpoint.ceph.perf import parse_option, parse_version
 from pinchpoint.ceph.readings import Options
-from pinchpoint.ceph.sockets import AdminSocket, admin_sockets
+from pinchpoint.ceph.sockets import AdminSocket, SocketTables, admin_sockets
 from pinchpoint.host.procfs import FormatError, parse_schedstat, parse_stat, read_bytes
 from pinchpoint.metrics import (
     CEPH_DAEMON_INFO,
@@ -46,6 +46,10 @@ STUCK_AFTER_SECONDS = 2.0
 LOOK_AGAIN_SECONDS = (0.5, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Seconds until a process without a socket is looked at again; a daemon opens its socket early, and a client may open
 one more later, so the last interval repeats."""
+MAX_LOOK_SECONDS = 0.05
+"""CPU seconds in which the sockets of processes that anybody may start are looked for; the rest then waits ..."""
+LOOK_TIMES = 20.0
+"""... for so many times as long as that took."""
 MAX_SOCKETS = 128
 """Sockets of daemons, and of others, that one probe follows at once; the processes of further ones are blind."""
 ROUND_INTERVAL_SECONDS = 1.0
@@ -284,6 +288,9 @@ class Followers:
         self._classes = frozenset(classes)
         self._make = make
         self._found: dict[Identity, _Found] = {}
+        self._tables = SocketTables(procfs)
+        self._resumes = float("-inf")
+        """When further sockets are looked for that are not daemons', in monotonic seconds."""
 
     def refresh(self, now: float) -> int:
         """Look for new processes and sockets, and drop those that are gone; return how many processes there are.
@@ -303,10 +310,14 @@ class Followers:
             if found is None:
                 found = self._found[identity] = _Found(process, self._asker)
             found.rename(process)
-            if now >= found.due:
+        began = time.thread_time()
+        for found in sorted(self._found.values(), key=lambda found: (not found.process.daemon, found.due)):
+            if now >= found.due and (found.process.daemon or now >= self._resumes):
                 found.due = now + LOOK_AGAIN_SECONDS[min(found.looks, len(LOOK_AGAIN_SECONDS) - 1)]
                 found.looks += 1
-                self._look(found)
+                self._look(found, now)
+                if (spent := time.thread_time() - began) > MAX_LOOK_SECONDS:
+                    self._resumes = now + LOOK_TIMES * spent
             found.describe(self._procfs)
         return len(present)
 
@@ -318,12 +329,12 @@ class Followers:
                 break
             time.sleep(SETTLE_PAUSE_SECONDS)
 
-    def _look(self, found: _Found) -> None:
+    def _look(self, found: _Found, now: float) -> None:
         process = found.process
         found.lack = "missing"
         found.accepted = self._accepts(process)
         try:
-            sockets = admin_sockets(self._procfs, self._rootfs, process) if found.accepted else []
+            sockets = admin_sockets(self._tables, self._procfs, self._rootfs, process, now) if found.accepted else []
         except PermissionError:
             sockets, found.lack = [], "denied"
         for socket in found.followers.keys() - set(sockets):

@@ -10,19 +10,24 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from pinchpoint.host.netns import namespace_of
 from pinchpoint.host.procfs import MAX_SOCKET_DESCRIPTORS, decode, first_names, read_bytes
 from pinchpoint.threads.processes import Process
 
-__all__ = ["AdminSocket", "admin_sockets", "is_ceph_client", "listening_sockets", "resolve_in_root"]
+__all__ = ["AdminSocket", "SocketTables", "admin_sockets", "is_ceph_client", "listening_sockets", "resolve_in_root"]
 
-SUFFIX = ".asok"
+ENDING = b".asok"
 """How admin sockets' names end by default (option admin_socket, src/common/options)."""
-MAX_TABLE_BYTES = 16 << 20
-"""Longest /proc/PID/net/unix that is read, in bytes: about 150,000 sockets."""
+MAX_TABLE_SOCKETS = 150_000
+"""Sockets of a network namespace that are looked at."""
+TABLE_TIMES = 20.0
+"""How many times as long as it took to read a table is kept: any user may fill it, or make namespaces with others."""
 SO_ACCEPTCON = 0x10000
 """Flag of a listening socket (__SO_ACCEPTCON, include/uapi/linux/net.h)."""
 MAX_SYMLINKS = 40
@@ -72,7 +77,38 @@ def listening_sockets(raw: bytes) -> dict[int, str]:
     return found
 
 
-def admin_sockets(procfs: Path, rootfs: Path, process: Process) -> list[AdminSocket]:
+class SocketTables:
+    """The sockets in a procfs that are called as admin sockets are, read once for each network namespace.
+
+    `cpu` gives CPU seconds of the calling thread.
+    """
+
+    def __init__(self, procfs: Path, cpu: Callable[[], float] = time.thread_time) -> None:
+        self._procfs = procfs
+        self._cpu = cpu
+        self._tables: dict[int, tuple[float, Mapping[str, str]]] = {}
+        """Until when a table is kept, in monotonic seconds, and what it has."""
+
+    def named(self, pid: int, now: float) -> Mapping[str, str]:
+        """Return the paths of the sockets that listen in a process' network namespace, by the names of descriptors.
+
+        `now` is a monotonic time in seconds. Raises OSError.
+        """
+        self._tables = {number: table for number, table in self._tables.items() if now <= table[0]}
+        number = namespace_of(self._procfs, pid)
+        if number is None or number not in self._tables:
+            began = self._cpu()
+            with (self._procfs / str(pid) / "net" / "unix").open("rb") as file:
+                lines = (line for line in islice(file, MAX_TABLE_SOCKETS) if line.rstrip(b"\n").endswith(ENDING))
+                found = listening_sockets(b"".join(lines))
+            named = {f"socket:[{inode}]": path for inode, path in found.items()}
+            if number is None:
+                return named
+            self._tables[number] = now + TABLE_TIMES * (self._cpu() - began), named
+        return self._tables[number][1]
+
+
+def admin_sockets(tables: SocketTables, procfs: Path, rootfs: Path, process: Process, now: float) -> list[AdminSocket]:
     """Return the admin sockets of a process; none where it has none (yet). No file system of its user is asked.
 
     Without the right to see the process' descriptors they are looked for by the daemon's name in the usual directories;
@@ -81,7 +117,7 @@ def admin_sockets(procfs: Path, rootfs: Path, process: Process) -> list[AdminSoc
     """
     directory = procfs / str(process.pid)
     try:
-        paths = sorted(_own_sockets(directory))
+        paths = sorted(_own_sockets(directory, tables.named(process.pid, now)))
     except PermissionError:
         if named := list(_by_name(rootfs, process)):
             return [AdminSocket(Path("/"), os.fspath(path), rootfs) for path in named]
@@ -91,9 +127,7 @@ def admin_sockets(procfs: Path, rootfs: Path, process: Process) -> list[AdminSoc
     return [AdminSocket(directory / "root", path, rootfs) for path in paths]
 
 
-def _own_sockets(directory: Path) -> Iterator[str]:
-    table = listening_sockets(read_bytes(directory / "net" / "unix", MAX_TABLE_BYTES))
-    named = {f"socket:[{inode}]": path for inode, path in table.items() if path.endswith(SUFFIX)}
+def _own_sockets(directory: Path, named: Mapping[str, str]) -> Iterator[str]:
     if not named:
         return
     for descriptor in first_names(directory / "fd", MAX_SOCKET_DESCRIPTORS):

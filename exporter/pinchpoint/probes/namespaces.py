@@ -92,11 +92,16 @@ class _Namespace:
             self._reader = None
 
 
+_Group = tuple[bool, bool, int | None]
+"""Links that share a limit: whether a daemon is in their namespace, a trusted user, and whose mark their names have."""
+
+
 class _Link:
     """A link of another namespace."""
 
-    def __init__(self, resource: Resource) -> None:
+    def __init__(self, resource: Resource, group: _Group) -> None:
         self.resource = resource
+        self.group = group
         self.seen = 0.0
         self._looks: deque[bool] = deque(maxlen=WINDOW_LOOKS)
 
@@ -139,16 +144,16 @@ class Namespaces(Probe):
             self._searched = now
             self._find(self.host.processes.current(now).values())
         waiting: dict[str, bool] = {}
-        daemons: set[str] = set()
+        groups: dict[str, _Group] = {}
         for number, namespace in self._found.items():
             path = namespace_file(self.host.procfs, next(iter(self._members[number])))
             for link, waits in namespace.waiting(now, path, number).items():
                 name = f"{link}{ELSEWHERE}{namespace.owners[0]}"
                 waiting[name] = waiting.get(name, False) or waits > 0
-                if namespace.daemon:
-                    daemons.add(name)
+                group = namespace.daemon, namespace.trusted, user_of(name)
+                groups[name] = max(groups.get(name, group), group, key=lambda group: group[:2])
         for name, waits in waiting.items():
-            if (found := self._link(name, daemon=name in daemons)) is not None:
+            if (found := self._link(name, groups[name])) is not None:
                 found.add(now, elapsed, waits=waits)
         self._links = {name: link for name, link in self._links.items() if now - link.seen <= KEEP_ENDED_SECONDS}
         if not self._found and not self._hidden:
@@ -183,11 +188,11 @@ class Namespaces(Probe):
             else:
                 self._hidden.update(dict.fromkeys(those.values(), TOO_MANY))
 
-    def _link(self, name: str, *, daemon: bool) -> _Link | None:
-        alike = sum(user_of(other) == user_of(name) for other in self._links)
-        if name not in self._links and (daemon or alike < MAX_LINKS):
+    def _link(self, name: str, group: _Group) -> _Link | None:
+        alike = sum(link.group == group for link in self._links.values())
+        if name not in self._links and (group[0] or alike < MAX_LINKS):
             roles = self.host.roles
-            self._links[name] = _Link(Resource("link", name, roles.serves["link"], roles.thresholds["link"]))
+            self._links[name] = _Link(Resource("link", name, roles.serves["link"], roles.thresholds["link"]), group)
         return self._links.get(name)
 
     def points(self) -> Iterable[Point]:

@@ -14,9 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from pinchpoint.host.capabilities import Capability, without_rights
-from pinchpoint.host.procfs import FormatError, Mount, first_names, parse_file_info, parse_mounts, read_bytes
+from pinchpoint.host.mount_tables import MountTable, MountTables
+from pinchpoint.host.procfs import FormatError, Mount, first_names, parse_file_info, read_bytes
 from pinchpoint.host.sysfs import block_device_name, read_int
 from pinchpoint.metrics import STORAGE_DEVICE_INFO, STORAGE_ROTATIONAL
 from pinchpoint.model import Point
@@ -24,7 +26,6 @@ from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.threads.processes import Process
 from pinchpoint.threads.roles import BENCHMARK
 from pinchpoint.user_labels import user_of
-from pinchpoint.waits.datafiles import MOUNTS_INTERVAL_SECONDS
 
 __all__ = ["Backing", "Storage", "whole_disk"]
 
@@ -73,28 +74,6 @@ def whole_disk(sysfs: Path, number: str) -> str:
     return block_device_name(sysfs, number)
 
 
-class _MountTable:
-    """The mounts of one mount namespace."""
-
-    def __init__(self, mounts: list[Mount], read: float) -> None:
-        self.mounts = {mount.number: mount for mount in mounts}
-        self.read = read
-        """Monotonic time in seconds."""
-        self.backings: dict[int, frozenset[Backing]] = {}
-        """What is under each mount that was asked for."""
-
-    def holder(self, path: str) -> Mount | None:
-        """Return the mount that `path` is on: of those above it the deepest, and of several there the last."""
-        found = None
-        for mount in self.mounts.values():
-            point = mount.point.rstrip("/")
-            if (path == point or path.startswith(f"{point}/")) and (
-                found is None or len(point) >= len(found.point.rstrip("/"))
-            ):
-                found = mount
-        return found
-
-
 class Storage(Probe):
     """Whole disks, and backing devices, under the open files of benchmarks and OSDs.
 
@@ -111,7 +90,9 @@ class Storage(Probe):
         super().__init__(host)
         self._stat_file = stat_file
         self._looked: dict[tuple[int, int], float] = {}
-        self._tables: dict[str, _MountTable] = {}
+        self._tables = MountTables(host.procfs)
+        self._backings: WeakKeyDictionary[MountTable, dict[int, frozenset[Backing]]] = WeakKeyDictionary()
+        """What is under each mount that was asked for."""
         self._seen: dict[tuple[str, Backing], float] = {}
         self._rotational: dict[str, int | None] = {}
         """Whether each disk rotates, as the kernel says it."""
@@ -127,9 +108,6 @@ class Storage(Probe):
             if process.class_ in (BENCHMARK, OSD)
         }
         self._looked = {key: at for key, at in self._looked.items() if key in processes}
-        self._tables = {
-            name: table for name, table in self._tables.items() if now - table.read < MOUNTS_INTERVAL_SECONDS
-        }
         numbers = Counter(user_of(process.owner) for process in processes.values() if process.class_ == BENCHMARK)
         left = dict.fromkeys((True, False), MAX_FILES_PER_SAMPLE)
         refused: PermissionError | None = None
@@ -179,8 +157,8 @@ class Storage(Probe):
                 continue
             if info.flags & os.O_APPEND:
                 continue
-            table = table or self._table(directory, now)
-            for backing in self._backings(table, info.mount, f"{directory}/fd/{name}"):
+            table = table or self._tables.of(process.pid, now, trusted=user_of(process.owner) is None)
+            for backing in self._under_mount(table, info.mount, f"{directory}/fd/{name}"):
                 key = process.owner, backing
                 if key in self._seen or process.daemon or self._has_room(user_of(process.owner)):
                     self._seen[key] = now
@@ -191,30 +169,18 @@ class Storage(Probe):
         shown = sum(user_of(owner) == user for owner, _ in self._seen)
         return shown < (MAX_DEVICES if user is None else MAX_USER_DEVICES)
 
-    def _table(self, directory: str, now: float) -> _MountTable:
-        """Return the mounts that a process sees; those of one namespace are read once."""
-        namespace = _link(f"{directory}/ns/mnt") or directory
-        table = self._tables.get(namespace)
-        if table is None:
-            try:
-                mounts = parse_mounts(read_bytes(f"{directory}/mountinfo"))
-            except OSError:
-                mounts = []
-            table = self._tables[namespace] = _MountTable(mounts, now)
-        return table
-
-    def _backings(self, table: _MountTable, number: int, file: str) -> frozenset[Backing]:
+    def _under_mount(self, table: MountTable, number: int, file: str) -> frozenset[Backing]:
         mount = table.mounts.get(number)
         if mount is None:
             return frozenset()  # it was opened in another namespace, or its file system was unmounted
         if mount.fstype in IN_MEMORY:
             return frozenset(self._of_node(file))
-        known = table.backings.get(number)
-        if known is None:
-            known = table.backings[number] = frozenset(self._under(mount, table))
-        return known
+        known = self._backings.setdefault(table, {})
+        if number not in known:
+            known[number] = frozenset(self._under(mount, table))
+        return known[number]
 
-    def _under(self, mount: Mount, table: _MountTable, overlays: int = MAX_OVERLAYS) -> Iterator[Backing]:
+    def _under(self, mount: Mount, table: MountTable, overlays: int = MAX_OVERLAYS) -> Iterator[Backing]:
         """Yield what is under a file system."""
         if mount.device and not mount.device.startswith(ANONYMOUS):
             yield self._of_disk(mount.device)
@@ -229,7 +195,7 @@ class Storage(Probe):
                 for bdi in bdis or ("",):
                     yield Backing(device, bdi)
 
-    def _upper(self, overlay: Mount, table: _MountTable) -> Mount | None:
+    def _upper(self, overlay: Mount, table: MountTable) -> Mount | None:
         """Return the mount that an overlay writes to (show_options of overlayfs gives the path)."""
         upper = next((text.removeprefix("upperdir=") for text in overlay.options if text.startswith("upperdir=")), "")
         if not upper:
@@ -237,7 +203,7 @@ class Storage(Probe):
         below = table.holder(upper)
         if below is None or below is overlay:
             # In a container the overlay is the root, and its paths are those of the host.
-            below = self._table(f"{self.host.procfs}/1", table.read).holder(upper)
+            below = self._tables.of(1, table.read).holder(upper)
         return below
 
     def _of_source(self, mount: Mount) -> Iterator[Backing]:

@@ -239,9 +239,10 @@ class Waits(Probe):
         if now - worker.looked >= FILES_INTERVAL_SECONDS:
             worker.looked = now
             # Files of a metadata benchmark are open only briefly: the last one that was seen counts.
-            worker.place = self._files.place(worker.process.pid, now) or worker.place
+            worker.place = self._files.place(worker.process.pid, now, trusted=worker.trusted) or worker.place
             if wait == FUSE and (worker.place is None or worker.place.wait != FUSE):
-                worker.place = self._files.fuse_mount(worker.process.pid, now) or worker.place
+                seen = self._files.fuse_mount(worker.process.pid, now, trusted=worker.trusted)
+                worker.place = seen or worker.place
             self._find_mount(worker, now)
         found = worker.place.wait if worker.place is not None else "client" if wait == FUSE else "disk"
         if wait == FUSE:

@@ -360,10 +360,10 @@ class Processes:
                     end = user_mark(self._users.user(uid))
                 return Process(pid, stat.start, stat.comm, UNVERIFIED, f"{_named(stat, rule, groups, [])}{end}")
             owner = _named(stat, rule, groups, self._arguments(pid) if "{ceph_id}" in rule.owner else [])
-            if not daemon and class_ != BENCHMARK:
-                owner = unmarked(owner)
             if self._several and "{ceph_id}" in rule.owner:
                 owner = self._name_in_cluster(pid, stat, owner)
+            if class_ != BENCHMARK:
+                owner = unmarked(owner)  # a daemon's id is its own user's choice
         elif pid in self._benchmarks:
             class_, owner, daemon = BENCHMARK, self._roles.unruled_owner(stat.comm), False
         else:

@@ -12,15 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pinchpoint.host.procfs import FormatError, Mount, first_names, parse_file_info, parse_mounts, read_bytes
+from pinchpoint.host.mount_tables import MountTables
+from pinchpoint.host.procfs import FormatError, Mount, first_names, parse_file_info, read_bytes
 from pinchpoint.waits.stack_rules import FUSE, WaitRules
 
 __all__ = ["DataFiles", "DataPlace"]
 
 MAX_DATA_FILES = 64
 """Open files of a process that are looked at, 1 to 5 us each."""
-MOUNTS_INTERVAL_SECONDS = 5.0
-"""Seconds to keep a mount table."""
 STANDARD = frozenset({0, 1, 2})
 """Standard input, output and error: a benchmark's text goes there, not its data."""
 IN_MEMORY = frozenset({"devtmpfs", "tmpfs", "ramfs"})
@@ -38,20 +37,20 @@ class DataPlace(NamedTuple):
 
 
 class DataFiles:
-    """Looks at open files, with cached mount tables."""
+    """Looks at open files; `trusted` says whether a process is a trusted user's."""
 
     def __init__(self, procfs: Path, rules: WaitRules) -> None:
         self._procfs = procfs
         self._rules = rules
-        self._tables: dict[str, tuple[float, list[Mount]]] = {}
+        self._tables = MountTables(procfs)
 
-    def place(self, pid: int, now: float) -> DataPlace | None:
+    def place(self, pid: int, now: float, *, trusted: bool = True) -> DataPlace | None:
         """Return where a process has its data, None if no open file shows it; `now` is a monotonic time in seconds.
 
         Files that bypass the page cache come first, as aio needs them; then those on network file systems, since a
         benchmark of one keeps its logs on a disk.
         """
-        mounts = {mount.number: mount for mount in self._mounts(pid, now)}
+        mounts = self._tables.of(pid, now, trusted=trusted).mounts
         best: tuple[tuple[bool, bool], DataPlace] | None = None
         for place, direct in self._open(pid, mounts):
             rank = direct, place.wait != "disk"
@@ -59,12 +58,13 @@ class DataFiles:
                 best = rank, place
         return None if best is None else best[1]
 
-    def fuse_mount(self, pid: int, now: float) -> DataPlace | None:
+    def fuse_mount(self, pid: int, now: float, *, trusted: bool = True) -> DataPlace | None:
         """Return the FUSE mount of Ceph that a process sees; None if it sees none, or other FUSE mounts as well.
 
         With several of Ceph, the result has no mount point. `now` is a monotonic time.
         """
-        fuse = [mount for mount in self._mounts(pid, now) if mount.fstype.partition(".")[0] in ("fuse", "fuseblk")]
+        mounts = self._tables.of(pid, now, trusted=trusted).mounts.values()
+        fuse = [mount for mount in mounts if mount.fstype.partition(".")[0] in ("fuse", "fuseblk")]
         places = [
             DataPlace(FUSE, mount.fstype, mount.point)
             for mount in fuse
@@ -103,20 +103,3 @@ class DataFiles:
             return self._rules.filesystem("bdev", path) if stat.S_ISBLK(os.stat(link).st_mode) else None
         except OSError:
             return None
-
-    def _mounts(self, pid: int, now: float) -> list[Mount]:
-        try:
-            namespace = os.readlink(f"{self._procfs}/{pid}/ns/mnt")
-        except OSError:
-            namespace = str(pid)
-        known = self._tables.get(namespace)
-        if known is None or now - known[0] >= MOUNTS_INTERVAL_SECONDS:
-            try:
-                mounts = parse_mounts(read_bytes(f"{self._procfs}/{pid}/mountinfo"))
-            except OSError:
-                mounts = []
-            self._tables = {
-                name: table for name, table in self._tables.items() if now - table[0] < MOUNTS_INTERVAL_SECONDS
-            }
-            known = self._tables[namespace] = now, mounts
-        return known[1]

@@ -67,10 +67,10 @@ def parse_head(head: str) -> tuple[str, Labels]:
         return name[0], ()
     if not inside.startswith("{"):
         raise ValueError(f"no name of a metric: {head[:MAX_QUOTED_CHARACTERS]!r}")
-    inside = inside[1:-1]
+    inside = inside[1:-1].rstrip(" \t")
     labels: dict[str, str] = {}
     at = 0
-    while inside[at:].strip(" \t"):
+    while at < len(inside):
         found = LABEL.match(inside, at)
         if found is None or found[1] in labels or found[1] == "__name__":
             raise ValueError(f"no labels: {head[:MAX_QUOTED_CHARACTERS]!r}")
