@@ -93,3 +93,19 @@ def test_what_is_not_a_number_is_refused(command: Sequence[str]) -> None:
 
     assert result.exit_code == 2
     assert "is not a number" in result.output
+
+
+@pytest.mark.parametrize("redirect", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("argv", ["runs", "docs users", "metrics", "watch --once --target=127.0.0.1:1"])
+def test_a_command_whose_standard_streams_are_closed_ends_as_it_would_otherwise(
+    argv: str, redirect: str, tmp_path: Path
+) -> None:
+    def status(redirect: str) -> subprocess.CompletedProcess[str]:
+        command = f"{sys.executable} -m pinchpoint {argv} {redirect}"
+        environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+        return subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True, check=False)
+
+    found = status(redirect)
+
+    assert found.returncode == status("").returncode
+    assert "Traceback" not in found.stderr

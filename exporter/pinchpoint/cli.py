@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 from pinchpoint import __version__
 from pinchpoint.commands.reminder import remind
-from pinchpoint.ending import leave
+from pinchpoint.ending import fill_standard_streams, leave
 from pinchpoint.statuses import statuses
 from pinchpoint.terminal.plain import limits_reported
 
@@ -84,6 +84,7 @@ def main() -> None:
 
 def start() -> NoReturn:
     """Run the command that the arguments of this process name, and end the process with its status."""
+    fill_standard_streams()
     status = 0
     try:
         main()

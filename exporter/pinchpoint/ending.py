@@ -1,4 +1,4 @@
-"""How a process ends."""
+"""How a process begins and ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,20 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-__all__ = ["flush_output", "leave"]
+__all__ = ["fill_standard_streams", "flush_output", "leave"]
+
+
+def fill_standard_streams() -> None:
+    """Open /dev/null for standard streams that our caller closed, so that no other file gets their numbers.
+
+    Commands that we start still see them closed: os.open gives descriptors that exec closes.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
 def flush_output() -> None:

@@ -255,6 +255,9 @@ def test_an_undo_that_fails_leaves_the_journal_and_says_what_to_do(
     assert restored.status == 0
     assert "already has its old value 'off'" in restored.stdout
     assert not journals(here)
+    assert ledger(here)["restored"] is True
+    assert ledger(here)["reason"].startswith("the knob is not restored: ")
+    assert ledger(here)["reason"].endswith("; the knob was restored later")
     assert "no knob has to be restored" in ended(start("experiment", "restore")).stdout
 
 
@@ -371,6 +374,14 @@ def test_a_benchmark_without_figures_is_said_to_have_none(start: Start, here: Pa
     assert "the run has no figure" in done.stderr
 
 
+def test_the_benchmark_imports_nothing_from_the_current_directory(run: Callable[..., Ended], here: Path) -> None:
+    """It may be anybody's: /tmp, for example."""
+    (here / "click.py").write_text("import pathlib\npathlib.Path('ran').touch()\n")
+
+    assert run().status == 0
+    assert not (here / "ran").exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_in_a_run_with_the_knob_restores_it(start: Start, here: Path, number: signal.Signals) -> None:
     process = start("experiment", "run", *arguments(), STAY="2")
@@ -425,7 +436,7 @@ def test_a_kill_in_any_stage_leaves_a_knob_that_the_next_command_restores(start:
     reminded = ended(start("runs"))
     restored = ended(start("experiment", "restore"))
 
-    assert ("was killed and its knob may still be set" in reminded.stderr) == opened
+    assert ("ended without restoring its knob, which may still be set" in reminded.stderr) == opened
     assert restored.status == 0, restored
     # A command that still ran was awaited: nothing sets the knob after it was restored.
     assert until(10, lambda: not running(here))

@@ -102,14 +102,17 @@ def test_a_command_that_a_signal_ended_ends_us_by_the_same_signal(run: Run, tmp_
     assert json.loads((kept(tmp_path) / "run.json").read_text())["exit_status"] == -signal.SIGUSR1
 
 
-@pytest.mark.parametrize(("command", "status"), [("no-such-command", 127), ("/", 126)])
-def test_a_command_that_cannot_be_started_is_one_clear_line(run: Run, command: str, status: int) -> None:
+@pytest.mark.parametrize(("command", "status"), [("no-such-command", 127), ("/", 126), ("", 127)])
+def test_a_command_that_cannot_be_started_is_one_clear_line_and_leaves_nothing(
+    run: Run, tmp_path: Path, command: str, status: int
+) -> None:
     process = run("--quiet", "--", command)
     stderr = process.communicate(timeout=patience(60))[1].decode()
 
     assert process.returncode == status
-    assert stderr.startswith(f"pinchpoint: {command}: ")
+    assert stderr.startswith(f"pinchpoint: {command or repr('')}: ")
     assert len(stderr.splitlines()) == 1
+    assert not [*(tmp_path / "state" / "pinchpoint" / "runs").iterdir()]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -283,6 +286,7 @@ def _markers(directory: Path, process: subprocess.Popen[bytes]) -> list[Path]:
         ("--tag", "a=x", "--tag", "a=z", "--", "true"),
         ("--target", "127.0.0.1:1", "--", "true"),
         ("--target", "no-port", "--", "true"),
+        ("--prometheus", "127.0.0.1:9090", "--", "true"),
         (),
     ],
 )

@@ -81,6 +81,19 @@ def test_damaged_and_renamed_journals_are_named(tmp_path: Path, state: Path) -> 
     assert [warning.partition(": ")[0] for warning in warnings] == [str(state / "bad.json"), str(state / "other.json")]
 
 
+def test_journals_that_cannot_be_listed_are_not_taken_for_none(
+    tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert found() == ([], [])
+    record(tmp_path)
+
+    def denied(path: Path) -> list[str]:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "listdir", denied)
+    assert found() == ([], [f"{state}: Permission denied"])
+
+
 def test_a_process_is_alive_only_in_its_boot_and_with_its_start() -> None:
     own = this_process()
 

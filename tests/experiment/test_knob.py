@@ -43,6 +43,13 @@ def test_a_value_may_have_several_lines_and_no_end(tmp_path: Path) -> None:
         Knob(KnobCommands("", "", "seq 10000"), tmp_path).read()
 
 
+@pytest.mark.parametrize("raw", [b"\xff", b"a\0c"])
+def test_a_value_that_the_environment_cannot_hold_is_refused(tmp_path: Path, raw: bytes) -> None:
+    (tmp_path / "knob").write_bytes(raw)
+    with pytest.raises(KnobError, match=r"not UTF-8 text: \$PINCHPOINT_OLD cannot hold them"):
+        Knob(KnobCommands("", "", "cat knob"), tmp_path).read()
+
+
 def test_standard_output_is_the_value_and_standard_error_the_complaint() -> None:
     assert run("echo value; echo noise >&2", seconds=5) == "value"
     with pytest.raises(ShellError, match=r"`false` ended with status 1$"):

@@ -244,3 +244,16 @@ def test_a_standard_error_that_nobody_reads_does_not_change_the_exit_status(run:
     process.communicate(b"\n", timeout=patience(60))
 
     assert process.returncode == 6
+
+
+def test_whoever_is_asked_to_stop_before_there_is_a_command_knows_it() -> None:
+    """A terminal's Ctrl-C reaches only the processes that are there."""
+    code = (
+        "import signal; from pinchpoint.session.supervise import Command; child = Command(); "
+        "before = child.asked_to_stop(); signal.raise_signal(signal.SIGINT); "
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN); signal.raise_signal(signal.SIGHUP); "
+        "print(before, child.asked_to_stop(), flush=True); import os; os._exit(0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+
+    assert done.stdout == f"0 {int(signal.SIGINT)}\n".encode()

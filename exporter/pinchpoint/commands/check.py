@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pinchpoint.build import LocalSource, local_sampler
-from pinchpoint.commands.options import http_config_option, load_access, targets_option
+from pinchpoint.commands.options import http_config_option, load_access, prometheus_option, targets_option
 from pinchpoint.config import Config, ConfigError, load_config
 from pinchpoint.diagnosis.check import SILENT, check, sources
 from pinchpoint.diagnosis.findings import Finding, Level
@@ -81,7 +81,7 @@ def _reason(name: str, why: str) -> str:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @targets_option("Exporters of the hosts to check; repeatable. [default: this host]")
-@click.option("--prometheus", metavar="URL", help="Prometheus server to query for Ceph's health and for hosts.")
+@prometheus_option("Prometheus server to query for Ceph's health and for hosts.")
 @http_config_option
 @click.option("--all", "every", is_flag=True, help="Also print the checks that passed.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
@@ -101,8 +101,6 @@ def command(
     checked.
     """
     access = load_access(http_config)
-    if prometheus is not None and not prometheus.startswith(("http://", "https://")):
-        fail(f"--prometheus {prometheus!r}: not an address that begins with http:// or https://", 2)
     asked = _Asked()
     try:
         config = load_config(config_file)

@@ -15,7 +15,7 @@ import click
 
 from pinchpoint.benchmarks.events import phase_name
 from pinchpoint.clock import STEADY
-from pinchpoint.commands.options import NumberRange, complete_runs, name_option, targets_option
+from pinchpoint.commands.options import NumberRange, complete_runs, name_option, prometheus_option, targets_option
 from pinchpoint.diagnosis.paired import MAX_PAIRS, MIN_PAIRS, side_order
 from pinchpoint.experiment import exclusive, journal, ledger
 from pinchpoint.experiment.conduct import Conductor, Stopping
@@ -123,7 +123,7 @@ def command() -> None:
 @click.option("--dry-run", is_flag=True, help="Read the knob, show the forecast and the plan, and run nothing.")
 @click.option("--quiet", is_flag=True, help="Print only the decision, and what the runs print.")
 @targets_option("Exporters of the cluster's hosts, as for `pinchpoint run`; repeatable.")
-@click.option("--prometheus", metavar="URL", help="As for `pinchpoint run`.")
+@prometheus_option("As for `pinchpoint run`.")
 @click.option("--http-config", type=click.Path(path_type=Path), metavar="FILE", help="As for `pinchpoint run`.")
 @click.option("--phase-pattern", metavar="REGEX", help="As for `pinchpoint run`.")
 @click.option("--path.runs", "runs", metavar="DIR", help="As for `pinchpoint run`.")
@@ -382,7 +382,7 @@ def _journals() -> tuple[list[Journal], list[str]]:
 def _restored(open_: Journal, tell: Callable[[str], None]) -> bool:
     """Restore the knob of a killed experiment; return whether it has its old value."""
     try:
-        tell(f"experiment {open_.experiment} was killed: {journal.restore(open_)}")
+        tell(f"experiment {open_.experiment} ended without restoring its knob: {journal.restore(open_)}")
     except KnobError as error:
         warn(str(error))
         warn(journal.way_out(open_))
@@ -395,7 +395,11 @@ def _restored(open_: Journal, tell: Callable[[str], None]) -> bool:
         warn(f"the ledger does not say so: {error}")
         return True
     found.restored = True
-    _note_killed(found, "it was killed; the knob was restored later")
+    if found.state == "running":
+        _note_killed(found, "it was killed; the knob was restored later")
+    else:
+        found.reason = f"{found.reason}; the knob was restored later".removeprefix("; ")
+        _save(found)
     return True
 
 
@@ -425,6 +429,10 @@ def _close_killed(tell: Callable[[str], None]) -> list[Experiment]:
 
 def _note_killed(experiment: Experiment, why: str) -> None:
     experiment.state, experiment.reason, experiment.end = "stopped", why, STEADY.now()
+    _save(experiment)
+
+
+def _save(experiment: Experiment) -> None:
     try:
         ledger.save(experiment)
     except OSError as error:

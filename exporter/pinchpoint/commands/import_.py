@@ -25,6 +25,7 @@ from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.benchmarks.result_files import ResultFilesError, is_archive
 from pinchpoint.commands.options import name_option, tags_option
 from pinchpoint.diagnosis.io500_rules import ResultFolder, result_folder
+from pinchpoint.limits import reason
 from pinchpoint.report.folder import folder_json, folder_lines
 from pinchpoint.runs import HASH_TAG, MAX_SEVERAL_NAME_CHARACTERS, MAX_TIME_SECONDS, RunState, run_id
 from pinchpoint.session import store
@@ -198,14 +199,15 @@ def _keep(text: _Text, file: str, name: str | None, tags: dict[str, str]) -> Non
             again += 1
             continue
         numbered = f"{stem}-{number:0{digits}}" if len(text.readings) > 1 else stem
+        directory = None
         try:
             run, directory = store.new_run_directory(run_id(numbered, (), state.start))
             marker = _marker(run, state, {**tags, HASH_TAG: text.digest})
             store.save(directory, RunRecord(marker, [], origin=text.origin, note=note, folder=text.folder))
         except OSError as error:
-            raise StoreError(
-                f"{error.filename}: {error.strerror}; set XDG_STATE_HOME to a directory that can be written"
-            ) from error
+            if directory is not None:
+                store.discard(directory)
+            raise StoreError(f"{reason(error)}; set XDG_STATE_HOME to a directory that can be written") from error
         say(f"{run}  {state.benchmark}  {counted(len(state.phases), 'phase')}  {headline(state)}  {_end(state)}")
         if text.folder is not None:
             for words in folder_lines(text.folder, state):

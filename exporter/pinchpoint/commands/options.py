@@ -29,6 +29,7 @@ __all__ = [
     "name_option",
     "parse_duration",
     "parse_url",
+    "prometheus_option",
     "scrape_interval_option",
     "tags_option",
     "targets_option",
@@ -156,6 +157,15 @@ def parse_url(ctx: click.Context, param: click.Parameter, value: str, example: s
     if urlsplit(value).scheme not in ("http", "https") or not URL.fullmatch(value):
         raise click.BadParameter(f"{value!r} is not an address such as {example}", ctx, param)
     return value
+
+
+def prometheus_option(help_text: str) -> Callable[[Decorated], Decorated]:
+    """Return the option ``--prometheus``, which gives the parameter `prometheus`: the address of a server, or None."""
+    return click.option("--prometheus", metavar="URL", callback=_prometheus, help=help_text)
+
+
+def _prometheus(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    return None if value is None else parse_url(ctx, param, value, "http://prometheus:9090")
 
 
 def scrape_interval_option(function: Decorated) -> Decorated:

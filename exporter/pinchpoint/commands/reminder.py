@@ -15,13 +15,15 @@ def remind() -> None:
     try:
         if not any(name.endswith(".json") for name in os.listdir(state_root() / "open")):
             return
-    except OSError:
+    except FileNotFoundError:
         return
+    except OSError:
+        pass  # it is said why
     from pinchpoint.experiment.journal import journals
 
     for journal in journals(warn):
         if journal.owner.lost:
             warn(
-                f"experiment {journal.experiment} was killed and its knob may still be set: "
+                f"experiment {journal.experiment} ended without restoring its knob, which may still be set: "
                 "`pinchpoint experiment restore` restores it"
             )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from pinchpoint.benchmarks.io500_public import TOTAL, io500_figures
-from pinchpoint.commands.options import complete_runs, http_config_option, load_access
+from pinchpoint.commands.options import complete_runs, http_config_option, load_access, prometheus_option
 from pinchpoint.diagnosis.facts import Facts, facts, merged
 from pinchpoint.diagnosis.tail import planned_tail, tails
 from pinchpoint.diagnosis.window import Window
@@ -74,7 +74,7 @@ ALONE = ("--io500", "--folded", "--pprof")
     shell_complete=complete_runs,
     help="Earlier run to compare settings with. [default: the previous one of the same kind]",
 )
-@click.option("--prometheus", metavar="URL", help="Prometheus server to query for the alerts that fired.")
+@prometheus_option("Prometheus server to query for the alerts that fired.")
 @http_config_option
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 def command(

@@ -18,7 +18,14 @@ from pinchpoint.benchmarks.markers import RunDirectory, default_run_directory
 from pinchpoint.benchmarks.pattern import pattern
 from pinchpoint.build import LocalSource, benchmark_kinds, local_sampler, trusted_users
 from pinchpoint.clock import STEADY
-from pinchpoint.commands.options import http_config_option, load_access, name_option, tags_option, targets_option
+from pinchpoint.commands.options import (
+    http_config_option,
+    load_access,
+    name_option,
+    prometheus_option,
+    tags_option,
+    targets_option,
+)
 from pinchpoint.config import Config, load_config, phase_pattern
 from pinchpoint.host.capabilities import without_rights
 from pinchpoint.limits import LIMITS, is_limit, reason
@@ -27,7 +34,7 @@ from pinchpoint.model import THIS_HOST, Snapshot
 from pinchpoint.runs import JOB_TAG, run_id
 from pinchpoint.session.session import Session
 from pinchpoint.session.stacks import Seer, stacks_of
-from pinchpoint.session.store import new_run_directory
+from pinchpoint.session.store import discard, new_run_directory
 from pinchpoint.session.supervise import Command, CommandError, end_like
 from pinchpoint.terminal.plain import fail
 from pinchpoint.terminal.table import run_table
@@ -52,7 +59,7 @@ BUILD = BUILD_INFO.name
 @name_option("Name of the run. [default: the command's name, in a batch job after the job's id]")
 @tags_option("Note to save with the run; repeatable.")
 @targets_option("Exporters of the cluster's hosts; repeatable. [default: the hosts of --prometheus]")
-@click.option("--prometheus", metavar="URL", help="Prometheus server to query for fired alerts and other hosts.")
+@prometheus_option("Prometheus server to query for fired alerts and other hosts.")
 @http_config_option
 @click.option("--phase-pattern", "phase_regex", metavar="REGEX", help="Output lines that begin a phase.")
 @click.option("--path.runs", "runs", type=click.Path(path_type=Path), metavar="DIR", help="Directory for markers.")
@@ -125,10 +132,13 @@ def command(
     if refused:
         session.warnings.append(refused)
     keep = session.open_stdout()
+    if number := child.asked_to_stop():
+        discard(directory)
+        end_like(number)
     try:
         child.start(argv, keep, session.release)
     except CommandError as error:
-        directory.joinpath("stdout").unlink(missing_ok=True)
+        discard(directory)
         fail(str(error), error.status)
     session.start(argv, child.pid)
     status = child.wait()

@@ -16,7 +16,7 @@ import click
 from pinchpoint.build import LocalSource, local_sampler
 from pinchpoint.clock import STEADY
 from pinchpoint.commands.chain import show as show_chains
-from pinchpoint.commands.options import NumberRange, http_config_option, load_access, targets_option
+from pinchpoint.commands.options import NumberRange, http_config_option, load_access, prometheus_option, targets_option
 from pinchpoint.commands.stacks import show as show_stacks
 from pinchpoint.config import Config, ConfigError, load_config
 from pinchpoint.diagnosis.recent import MIN_WINDOW_SECONDS, Recent, RecentVerdicts
@@ -229,7 +229,7 @@ def _show_judge(url: str, interval: float, access: HttpAccess | None, *, once: b
 
 @click.command()
 @targets_option("Exporters to watch; may be repeated. Without it: the exporter of this host, or this host itself.")
-@click.option("--prometheus", metavar="URL", help="Prometheus server whose hosts to watch, at its scrape interval.")
+@prometheus_option("Prometheus server whose hosts to watch, at its scrape interval.")
 @click.option(
     "--interval",
     type=NumberRange(MIN_INTERVAL_SECONDS, 3600),

@@ -32,6 +32,8 @@ __all__ = ["Conductor", "Stopping"]
 GRACE_SECONDS = 10.0
 """Seconds after which a benchmark that got no signal of its own, or ignored it, gets SIGTERM."""
 POLL_SECONDS = 0.1
+PINCHPOINT = "import sys; sys.path = [place for place in sys.path if place]; from pinchpoint.cli import start; start()"
+"""The ``pinchpoint`` command. ``python -m`` would import what lies in the current directory, which may be anybody's."""
 
 
 class Stopping:
@@ -245,7 +247,7 @@ class Conductor:
     def _benchmark(self, name: str, side: str) -> int:
         """Run the benchmark under ``pinchpoint run``; return its status, or minus the signal that ended it."""
         argv = [
-            sys.executable, "-m", "pinchpoint", "run", "--quiet", f"--name={name}",
+            sys.executable, "-c", PINCHPOINT, "run", "--quiet", f"--name={name}",
             f"--tag={EXPERIMENT_TAG}={self._experiment.id}", f"--tag=side={side}", *self._options, "--", *self._command,
         ]  # fmt: skip
         own = os.getpid()

@@ -103,11 +103,15 @@ def read_journal(raw: bytes) -> Journal:
 
 def journals(warn: Callable[[str], None]) -> Iterator[Journal]:
     """Yield the journals of this user, the oldest first; `warn` is called for each that cannot be used."""
+    directory = open_directory()
     try:
-        paths = sorted(open_directory().glob(f"[!.]*{SUFFIX}"))
-    except OSError:
+        names = sorted(os.listdir(directory))
+    except FileNotFoundError:
         return
-    for path in paths:
+    except OSError as error:
+        warn(f"{directory}: {error.strerror}")
+        return
+    for path in [directory / name for name in names if name.endswith(SUFFIX) and not name.startswith(".")]:
         try:
             yield _load(path)
         except JournalError as error:

@@ -45,6 +45,10 @@ class KnobCommands(msgspec.Struct, frozen=True):
     """Longest time of each."""
 
 
+UNREADABLE = "\ufffd"
+"""Stands for bytes of a command's output that are not UTF-8."""
+
+
 class Knob:
     """A knob that these commands turn, in `directory`; they inherit the open `descriptors`."""
 
@@ -72,6 +76,9 @@ class Knob:
         if not value or len(value) > MAX_KNOB_CHARACTERS:
             size = "nothing" if not value else f"more than {MAX_KNOB_CHARACTERS} characters"
             raise KnobError(f"--check `{printable(self.commands.check)}` prints {size}: it has to print the value")
+        if "\0" in value or UNREADABLE in value:
+            what = f"--check `{printable(self.commands.check)}` prints bytes that are not UTF-8 text"
+            raise KnobError(f"{what}: $PINCHPOINT_OLD cannot hold them")
         return value
 
     def set(self, old: str) -> str:

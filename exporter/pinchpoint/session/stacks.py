@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from pinchpoint.expressions import expression
+from pinchpoint.regular import open_regular
 from pinchpoint.wire.sources import SourceError
 
 __all__ = [
@@ -121,7 +122,7 @@ class StackKeeper:
 def saved_stacks(directory: Path) -> list[SavedStack]:
     """Return the stacks of a run, those before the damage of a damaged file; empty without one. Raises OSError."""
     try:
-        with (directory / STACKS_FILE).open("rb") as file:
+        with open_regular(directory / STACKS_FILE) as file:
             return read_stacks(file.read(MAX_SAVED_BYTES))
     except FileNotFoundError:
         return []

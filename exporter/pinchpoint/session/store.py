@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -15,6 +15,7 @@ import msgspec
 from pinchpoint.benchmarks.markers import Marker
 from pinchpoint.diagnosis.io500_rules import ResultFolder
 from pinchpoint.expressions import expression
+from pinchpoint.regular import open_regular
 from pinchpoint.runs import Step, Time, numbered
 from pinchpoint.state import state_root
 from pinchpoint.typedjson import decoder
@@ -120,6 +121,11 @@ def new_run_directory(run: str) -> tuple[str, Path]:
     raise FileExistsError(errno.EEXIST, "too many runs with this name in one second", str(state_directory() / run))
 
 
+def discard(directory: Path) -> None:
+    """Remove the directory of a run of which there is nothing to save."""
+    shutil.rmtree(directory, ignore_errors=True)
+
+
 def reserve(directory: Path) -> None:
     """Take room on the disk for a last `save`, in case the run fills it. Raises OSError."""
     with (directory / RESERVE).open("wb", buffering=0) as file:
@@ -161,14 +167,9 @@ def load(directory: Path) -> RunRecord:
     """Return the record of a run. Raises StoreError."""
     path = directory / FILE
     try:
-        # A fifo or a device put there must not block us.
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(handle, "rb") as file:
-            status = os.fstat(handle)
-            if not stat.S_ISREG(status.st_mode):
-                raise StoreError(f"{path}: not a regular file")
+        with open_regular(path) as file:
             # Python reserves as much memory as it is asked to read.
-            raw = file.read(min(status.st_size, MAX_RUN_FILE_BYTES) + 1)
+            raw = file.read(min(os.fstat(file.fileno()).st_size, MAX_RUN_FILE_BYTES) + 1)
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
     if len(raw) > MAX_RUN_FILE_BYTES:

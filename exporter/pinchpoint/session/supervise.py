@@ -79,7 +79,6 @@ class Command:
         self._left_open = False
         """Whether a process that the command left behind can still print."""
         self._buffer = bytearray(CHUNK_BYTES)
-        _fill_standard_streams()
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
         self._files = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._pty = os.isatty(1)
@@ -88,11 +87,21 @@ class Command:
         if self._pty:
             self._as_our_terminal(self._write)
 
+    def asked_to_stop(self) -> int:
+        """Return the signal that asked us to stop before there is a command; 0 if none did.
+
+        A command that begins later does not get the one of a terminal (see `wait`).
+        """
+        pending = signal.sigpending().intersection(STOPPING)
+        return next((number for number in sorted(pending) if signal.getsignal(number) is not signal.SIG_IGN), 0)
+
     def start(self, argv: Sequence[str], keep: BinaryIO | None, release: Callable[[], None] = lambda: None) -> None:
         """Start the command; its output is copied to `keep`, if there is such a file. Raises CommandError.
 
         `release` is called, once, if the host refuses another process: it ends what we can do without.
         """
+        if not argv[0]:
+            raise CommandError(f"'': {os.strerror(errno.ENOENT)}", 127)
         if keep is not None:
             self._start_pump(keep)
         try:
@@ -260,18 +269,6 @@ class Command:
             os.kill(self.pid, number)
         except OSError as error:  # it has another user's rights, as sudo has
             self._warn(f"the command did not get {signal_name(number)}: {error.strerror}")
-
-
-def _fill_standard_streams() -> None:
-    """Open /dev/null for standard streams that our caller closed, so that no other file gets their numbers.
-
-    The command still sees standard input and error closed: os.open gives descriptors that exec closes.
-    """
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
 
 
 def _shell_script(name: str) -> str | None:

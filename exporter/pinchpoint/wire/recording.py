@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pinchpoint.expressions import expression
 from pinchpoint.model import STALE_SECONDS, THIS_HOST, Labels, Snapshot, Snapshots
+from pinchpoint.regular import open_regular
 from pinchpoint.runs import MAX_TIME_SECONDS
 from pinchpoint.wire.sampletext import MAX_HEADS, escaped, parse_head, render_head, render_value, split_sample
 
@@ -176,7 +177,7 @@ def _damaged(path: Path, whole: int, error: Exception, warn: Callable[[str], Non
 def _members(path: Path) -> Iterator[str]:
     """Yield the content of each gzip member. Raises OSError, zlib.error, ValueError."""
     member, parts, length, rest = zlib.decompressobj(wbits=31), list[bytes](), 0, b""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while chunk := rest or file.read(RECORDING_CHUNK_BYTES):
             parts.append(member.decompress(chunk, MAX_DOCUMENT_BYTES + 1 - length))
             length += len(parts[-1])
