@@ -221,3 +221,12 @@ def test_all_sources_are_queried_at_the_new_pace() -> None:
     asked = [source.asked for source in sources]
     assert not any(source.asked > before + 1 for source, before in zip(sources, asked, strict=True))
     hosts.stop()
+
+
+def test_hosts_come_in_the_order_of_their_sources() -> None:
+    """The time of a moment is that of its first host, and must not depend on the order of a set."""
+    sources = [Answers(name) for name in ("c", "a", "d", "b", "e")]
+    hosts = asking(*sources)
+
+    assert until(20, lambda: list(hosts.collect()) == [source.name for source in sources])
+    hosts.stop()

@@ -34,10 +34,10 @@ class Hosts:
         """Whether none is left."""
 
     def set(self, sources: Mapping[str, Callable[[], Source]]) -> None:
-        """Query only these sources from now on, each given by name."""
+        """Query only these sources from now on, each given by name; their order is that of what they answer."""
         for name in self._pollers.keys() - sources.keys():
             self._pollers.pop(name).close()
-        for name in sources.keys() - self._pollers.keys():
+        for name in [name for name in sources if name not in self._pollers]:
             self._pollers[name] = Poller(
                 sources[name](),
                 self._pace.interval,
