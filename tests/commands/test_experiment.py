@@ -352,6 +352,19 @@ def test_io500_is_shortened_to_some_phases_and_its_config_left_as_it_is(start: S
     assert [path.name for path in here.glob("*.ini")] == ["config.ini"]
 
 
+def test_the_shortened_config_of_an_experiment_that_was_killed_is_removed(start: Start, here: Path) -> None:
+    (here / "config.ini").write_text("[global]\ndatadir = /scratch\n")
+    command = [*arguments("--pairs=4", "--phases=mdtest_easy_stat"), "config.ini"]
+    process = start("experiment", "run", *command, STAY="1")
+    assert until(90, lambda: (here / "log").exists() and len(sides(here)) == 1)
+    process.kill()
+    process.communicate()
+    assert len([*here.glob("*.ini")]) == 2
+
+    assert ended(start("experiment", "restore")).status == 0
+    assert [path.name for path in here.glob("*.ini")] == ["config.ini"]
+
+
 def test_phases_without_a_config_of_io500_are_refused_before_anything_is_done(start: Start, here: Path) -> None:
     done = ended(start("experiment", "run", *arguments("--phases=find")))
 

@@ -25,7 +25,7 @@ from pinchpoint.experiment.knob import Knob, KnobCommands, KnobError
 from pinchpoint.experiment.ledger import Experiment, LedgerError
 from pinchpoint.experiment.mitigations import all_mitigations, classes
 from pinchpoint.experiment.owner import this_process
-from pinchpoint.experiment.phases import PhasesError, find_config, in_config, phases_in, shortened
+from pinchpoint.experiment.phases import PhasesError, find_config, in_config, phases_in, remove_copy, shortened
 from pinchpoint.experiment.results import DEFAULT_PAIRS, Forecast, forecast_of, outcome
 from pinchpoint.experiment.settle import STEPS, SettleError, Step, steps_in
 from pinchpoint.experiment.suggest import Suggestion, file_system, suggestions
@@ -242,6 +242,7 @@ def _conducted(
         lock = CommandLock(experiment.id)
         knob = Knob(experiment.knob, Path.cwd(), descriptors=[lock.descriptor])
         with _command(argv, experiment) as command:
+            experiment.copy = as_utf8(next((word for word in command if word not in argv), ""))
             ledger.save(experiment)
             tell(f"experiment {experiment.id}, at most {experiment.pairs} pairs")
             Conductor(
@@ -428,6 +429,8 @@ def _close_killed(tell: Callable[[str], None]) -> list[Experiment]:
 
 
 def _note_killed(experiment: Experiment, why: str) -> None:
+    if experiment.id in os.path.basename(experiment.copy):
+        remove_copy(Path(experiment.copy))
     experiment.state, experiment.reason, experiment.end = "stopped", why, STEADY.now()
     _save(experiment)
 

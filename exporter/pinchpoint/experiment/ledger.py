@@ -109,6 +109,8 @@ class Experiment(msgspec.Struct):
     """The phases that the experiment is about; empty: the score, or the only figure."""
     phases: list[str] = []
     """The phases to which the benchmark's config was shortened; empty: all of them."""
+    copy: str = ""
+    """The path of that shortened config, which is removed at the end."""
     settle: list[str] = []
     prepare: str = ""
     """Shell command before each run."""

@@ -12,7 +12,7 @@ from pinchpoint.benchmarks.io500_plan import MAX_CONFIG_BYTES, PHASE_SECTIONS, S
 from pinchpoint.expressions import expression
 from pinchpoint.host.procfs import read_bytes
 
-__all__ = ["PhasesError", "find_config", "in_config", "phases_in", "shortened"]
+__all__ = ["PhasesError", "find_config", "in_config", "phases_in", "remove_copy", "shortened"]
 
 WRITERS = {
     "ior-easy": ("ior-easy-write",),
@@ -115,14 +115,15 @@ def in_config(argv: Sequence[str], directory: Path, phases: Sequence[str], name:
             file.write(shortened(text, phases))
     except OSError as error:
         if not isinstance(error, FileExistsError):
-            _remove(copy)
+            remove_copy(copy)
         raise PhasesError(f"{copy}: {error.strerror}: the shortened config has to be beside the original") from error
     try:
         yield [*argv[:number], str(copy), *argv[number + 1 :]]
     finally:
-        _remove(copy)
+        remove_copy(copy)
 
 
-def _remove(copy: Path) -> None:
+def remove_copy(copy: Path) -> None:
+    """Remove a shortened config, if it is still there."""
     with suppress(OSError):  # that it is left matters less than how the experiment ended
         copy.unlink()
