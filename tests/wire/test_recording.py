@@ -138,7 +138,7 @@ def test_a_long_recording_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.
             reads.append(-1 if size is None else size)
             return read(self, size)
 
-    monkeypatch.setattr(Path, "open", lambda self, mode: Reader(io.FileIO(self)))
+    monkeypatch.setattr("pinchpoint.wire.recording.open_regular", lambda path: Reader(io.FileIO(path)))
 
     assert list(read_recording(path)) == taken
     assert set(reads) == {100}
