@@ -196,10 +196,6 @@ class Sampler:
         self._beginning = Lock()
         self._shared = _Lane([])
         """The lane of all probes that are neither fast nor urgent, and don't hang."""
-        self._fast = False
-        """Whether there is a thread of fast probes."""
-        self._watches = -math.inf
-        """When it looks next whether a probe hangs, in monotonic seconds."""
         self._dropped = 0
         self._dropped_lock = Lock()
         """Scrapes are answered in threads of their own."""
@@ -219,7 +215,6 @@ class Sampler:
         fast = [entry for entry in self._entries if entry.probe.fast]
         urgent = [entry for entry in self._entries if entry.probe.urgent and not entry.probe.fast]
         shared = [entry for entry in self._entries if not entry.probe.urgent and not entry.probe.fast]
-        self._fast = bool(fast)
         lanes = [("sampler", fast), *((f"probe-{entry.probe.name}"[:15], [entry]) for entry in urgent)]
         beats = True
         try:
@@ -253,8 +248,7 @@ class Sampler:
                 entry.lock.release()
 
     def _run(self, lane: _Lane) -> None:
-        fast = lane.entries[0].probe.fast
-        if fast:
+        if lane.entries[0].probe.fast:
             self._priority = self._ask_priority()
         elif lane.entries[0].probe.urgent:
             self._ask_priority()
@@ -268,13 +262,9 @@ class Sampler:
             self._step(lane)
             if lane.beats:
                 self._beat()
-            if fast:
-                self._watch_shared()
 
     def _watched(self, lane: _Lane) -> bool:
         """Watch over a lane, whose lock is held; return whether that is possible."""
-        if not lane.watched and self._fast:
-            lane.watched = True  # the thread of the fast probes does it, which wakes up anyway
         if not lane.watched:
             try:
                 self._begin("probes-watch", self._watch, lane)
@@ -316,34 +306,23 @@ class Sampler:
         return self._activity is not None and self._activity.rests(self._clock())
 
     def _watch(self, lane: _Lane) -> None:
-        """Watch over a lane where no thread of fast probes does."""
+        """Leave a lane to a probe that hangs, and move the others to a new one."""
         while not self._stop.wait(MAX_PAUSE_SECONDS if lane.resting else MAX_BLOCKING_SECONDS):
-            if self._leave(lane):
+            with lane.lock:
+                now = self._clock()
+                hangs = [entry for entry in lane.entries if now - entry.began >= MAX_BLOCKING_SECONDS]
+                remaining = [entry for entry in lane.entries if entry not in hangs]
+                if not hangs or not remaining:
+                    continue
+                self._shared = others = _Lane(remaining, beats=lane.beats, resting=lane.resting)
+                try:
+                    self._begin("probes", self._run, others)
+                except RuntimeError as error:
+                    self._shared = lane
+                    log.warning("%s: probes wait for %s", error, hangs[0].probe.name)
+                    continue
+                lane.entries, lane.beats, lane.apart = hangs, False, now
                 return
-
-    def _watch_shared(self) -> None:
-        """Watch over the shared lane, from the thread of the fast probes."""
-        if (now := self._clock()) >= self._watches and self._shared.watched:
-            self._watches = now + MAX_BLOCKING_SECONDS
-            self._leave(self._shared)
-
-    def _leave(self, lane: _Lane) -> bool:
-        """Leave a lane to a probe that hangs, and move the others to a new one; return whether that happened."""
-        with lane.lock:
-            now = self._clock()
-            hangs = [entry for entry in lane.entries if now - entry.began >= MAX_BLOCKING_SECONDS]
-            remaining = [entry for entry in lane.entries if entry not in hangs] if hangs else []
-            if not remaining:
-                return False
-            self._shared = others = _Lane(remaining, beats=lane.beats, resting=lane.resting)
-            try:
-                self._begin("probes", self._run, others)
-            except RuntimeError as error:
-                self._shared = lane
-                log.warning("%s: probes wait for %s", error, hangs[0].probe.name)
-                return False
-            lane.entries, lane.beats, lane.apart = hangs, False, now
-            return True
 
     def hold_full_rate(self, seconds: float) -> None:
         """Sample at the full rate for the next `seconds`, whatever happens."""

@@ -15,7 +15,7 @@ def remind() -> None:
     try:
         if not any(name.endswith(".json") for name in os.listdir(state_root() / "open")):
             return
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     except OSError:
         pass  # it is said why

@@ -106,7 +106,7 @@ def journals(warn: Callable[[str], None]) -> Iterator[Journal]:
     directory = open_directory()
     try:
         names = sorted(os.listdir(directory))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
         warn(f"{directory}: {error.strerror}")

@@ -7,6 +7,7 @@ is read of them is bounded. The namespace of the host's first process is the adm
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from pinchpoint.host.procfs import MAX_READ_BYTES, Mount, parse_mounts, read_bytes
@@ -22,12 +23,13 @@ MAX_USER_MOUNT_BYTES = 1 << 18
 class MountTable:
     """The mounts of one mount namespace."""
 
-    def __init__(self, raw: bytes, read: float, *, trusted: bool) -> None:
-        self.mounts: dict[int | None, Mount] = {mount.number: mount for mount in parse_mounts(raw)}
+    def __init__(self, mounts: Iterable[Mount], read: float, user_bytes: int) -> None:
+        self.mounts: dict[int | None, Mount] = {mount.number: mount for mount in mounts}
         """By their ids."""
         self.read = read
         """When it was read, in monotonic seconds."""
-        self.user_bytes = 0 if trusted else len(raw)
+        self.user_bytes = user_bytes
+        """Its length, if it is an untrusted user's."""
 
     def holder(self, path: str) -> Mount | None:
         """Return the mount that `path` is on: of those above it the deepest, and of several there the last."""
@@ -67,7 +69,7 @@ class MountTables:
                 raw = read_bytes(f"{self._procfs}/{pid}/mountinfo", limit)
             except OSError:
                 raw = b""
-            known = MountTable(raw, now, trusted=trusted)
+            known = MountTable(parse_mounts(raw), now, 0 if trusted else len(raw))
             if limit > 0:
                 self._tables[namespace] = known
         return known

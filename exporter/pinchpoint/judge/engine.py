@@ -31,7 +31,7 @@ MAX_OPEN_PHASES = 256
 MAX_JUDGED_RUNS = 64
 """Maximum number of runs judged at once."""
 START_DIGITS = 2
-"""Digits of a phase's start in seconds that tell phases apart: the sums that make it up differ in the last ones."""
+"""Digits of a phase's start that tell phases apart: the sums that make it up differ in the last ones."""
 SETTINGS_INTERVAL_SECONDS = 15.0
 """Seconds between two looks at settings: exporters read most of them less often."""
 KEEP_ENDED_SECONDS = 900.0

@@ -122,7 +122,7 @@ def new_run_directory(run: str) -> tuple[str, Path]:
 
 
 def discard(directory: Path) -> None:
-    """Remove the directory of a run of which there is nothing to save."""
+    """Remove the directory of a run that has nothing to save."""
     shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -19,7 +19,6 @@ from pinchpoint.quotas import shared_out
 from pinchpoint.threads.identity import NOT_THE_PROGRAM, ShownOwners, mark
 from pinchpoint.threads.roles import BENCHMARK, UNVERIFIED, ProcessRule, Roles
 from pinchpoint.threads.slurm import SlurmSteps
-from pinchpoint.threads.task_source import KeptFile
 from pinchpoint.user_labels import marked, split_user, unmarked, user_mark, user_of
 
 __all__ = ["Process", "Processes", "ceph_id"]
@@ -39,8 +38,6 @@ KERNEL_SCAN_INTERVAL_SECONDS = 60.0
 one that ended and whose pid was given away again is noticed that late."""
 YOUNG_SECONDS = 2.0
 """Seconds for which a new process is read again at each scan."""
-LOADAVG_BYTES = 128
-"""Most bytes of ``/proc/loadavg`` (loadavg_proc_show, fs/proc/loadavg.c)."""
 CLUSTER_ID_CHARACTERS = 8
 """Characters of the fsid that distinguish two clusters' daemons on one host."""
 MAX_OWNERS_PER_CLASS = 128
@@ -116,7 +113,6 @@ class Processes:
             self._own = shows_own_pids(procfs)
         except OSError:
             self._own = True
-        self._loadavg: KeptFile | None = None
         self._lock = Lock()
         self._seen: dict[int, Stat] = {}
         self._first_seen: dict[int, float] = {}
@@ -300,9 +296,7 @@ class Processes:
         if not self._own:
             return None
         try:
-            if self._loadavg is None:
-                self._loadavg = KeptFile(f"{self._procfs}/loadavg", LOADAVG_BYTES)
-            return int(self._loadavg.read().rpartition(b" ")[2])
+            return int(read_bytes(f"{self._procfs}/loadavg").rpartition(b" ")[2])
         except (OSError, ValueError):
             return None
 
