@@ -93,11 +93,6 @@ class Connections:
         self._open: dict[socket.socket, _Connection] = {}
         self._changed = Condition()
 
-    @property
-    def open(self) -> int:
-        """How many connections are open."""
-        return len(self._open)
-
     def admit(self, client: socket.socket, host: str) -> Reason | None:
         """Count a new connection from an address among the open ones, or return why it is refused."""
         peer = peer_of(host)

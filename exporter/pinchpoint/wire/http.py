@@ -14,15 +14,12 @@ import html
 import ipaddress
 import logging
 import math
-import os
-import select
 import socket
 import sys
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from io import BytesIO
 from socketserver import StreamRequestHandler, TCPServer, ThreadingMixIn
-from threading import Event
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from wsgiref.handlers import SimpleHandler
@@ -188,9 +185,6 @@ class Server(ThreadingMixIn, TCPServer):
         self.connections = connections
         self.refusals = connections.refusals
         self.guard = guard
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._ends = False
-        self._ended = Event()
         super().__init__(("", 0), _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
@@ -220,30 +214,9 @@ class Server(ThreadingMixIn, TCPServer):
         super().shutdown_request(request)
         self.connections.leave(request)
 
-    def serve_forever(self, poll_interval: float = 0.5) -> None:
-        """Answer until `shutdown`; unlike socketserver's, it does not wake up where nobody is connected."""
-        waiting = select.poll()
-        waiting.register(self.socket, select.POLLIN)
-        waiting.register(self._bell, select.POLLIN)
-        try:
-            while not self._ends:
-                ready = {found for found, _ in waiting.poll(1e3 * poll_interval if self.connections.open else None)}
-                if self.socket.fileno() in ready and not self._ends:
-                    self._handle_request_noblock()  # type: ignore[attr-defined]
-                self.connections.expire()
-        finally:
-            self._ended.set()
-
-    def shutdown(self) -> None:
-        """End `serve_forever`, and wait for that; to be called in another thread."""
-        self._ends = True
-        os.eventfd_write(self._bell, 1)
-        self._ended.wait()
-
-    def server_close(self) -> None:
-        """Close the socket."""
-        super().server_close()
-        os.close(self._bell)
+    def service_actions(self) -> None:
+        """End the connections that have lasted too long; `serve_forever` calls it at each of its rounds."""
+        self.connections.expire()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log a connection that broke: a scraper that gives up is not an error here."""

@@ -17,7 +17,7 @@ __all__ = ["Listeners", "load_protection", "open_sockets"]
 
 
 POLL_INTERVAL_SECONDS = 0.5
-"""Seconds between two looks for connections that last too long."""
+"""Seconds until a server notices that it is to end, and between two looks for connections that last too long."""
 
 
 def load_protection(path: Path | None, metrics: ProtectionMetrics, refusals: Refusals) -> Guard | None:
