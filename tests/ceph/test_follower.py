@@ -454,7 +454,7 @@ def test_processes_that_anybody_may_start_take_little_time_to_look_at_however_ma
 
     def costly(tables: object, procfs: Path, rootfs: Path, process: Process, now: float) -> list[AdminSocket]:
         looked.append(process.pid)
-        spent[0] += module.MAX_LOOK_SECONDS / 2
+        spent[0] += 0.6 * module.MAX_LOOK_SECONDS
         return []
 
     monkeypatch.setattr(module, "admin_sockets", costly)

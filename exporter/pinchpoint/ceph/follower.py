@@ -310,13 +310,15 @@ class Followers:
             if found is None:
                 found = self._found[identity] = _Found(process, self._asker)
             found.rename(process)
-        began = time.thread_time()
+        spent = 0.0
         for found in sorted(self._found.values(), key=lambda found: (not found.process.daemon, found.due)):
             if now >= found.due and (found.process.daemon or now >= self._resumes):
                 found.due = now + LOOK_AGAIN_SECONDS[min(found.looks, len(LOOK_AGAIN_SECONDS) - 1)]
                 found.looks += 1
+                began = time.thread_time()
                 self._look(found, now)
-                if (spent := time.thread_time() - began) > MAX_LOOK_SECONDS:
+                spent += 0.0 if found.process.daemon else time.thread_time() - began
+                if spent > MAX_LOOK_SECONDS:
                     self._resumes = now + LOOK_TIMES * spent
             found.describe(self._procfs)
         return len(present)
